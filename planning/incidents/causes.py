@@ -7,6 +7,7 @@ takes its cache with it. Such rules yield to the evidence of the other cause.
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -39,10 +40,13 @@ BASELINE_S, GUARD_S = 600.0, 30.0
 """The minutes before the onset that count as usual, without the last seconds, in which it may have begun."""
 CHANGE_S = 300.0
 """Seconds before the onset in which a change can be its cause."""
+STILL_S, LONG_STILL_S = 10.0, 30.0
+"""Seconds without progress after which an engine may be frozen: with other evidence, and with requests alone."""
+_SILENT = ("timed out", "produced nothing", "no answer", "no progress")
 GROWN = 1.25
 """Ratio of arrivals to the usual ones that counts as more."""
-FEW_ARRIVALS = 20
-"""Minimum arrivals since the onset to compare rates."""
+BY_CHANCE = 4.0
+"""Standard deviations of Poisson arrivals by which more requests must exceed the usual ones."""
 
 
 class Cause(msgspec.Struct, frozen=True, kw_only=True):
@@ -196,8 +200,10 @@ def _gateway(scene: Scene) -> list[Cause]:
 def _flood(scene: Scene) -> list[Cause]:
     """One tenant sends most of the additional requests; or all tenants send more."""
     during, before, growth = scene.during, scene.before, scene.growth
-    arrived = during.arrivals_per_s() * during.span_s
-    if before is None or growth is None or growth < GROWN or arrived < FEW_ARRIVALS:
+    if before is None or growth is None or growth < GROWN:
+        return []
+    expected = before.arrivals_per_s() * during.span_s
+    if during.arrivals_per_s() * during.span_s - expected < BY_CHANCE * math.sqrt(max(1.0, expected)):
         return []
     now, usual = during.tables(), before.tables()
     ended_s, usual_s = requests(now[ALL][""]) / during.span_s, requests(usual[ALL][""]) / before.span_s
@@ -242,30 +248,30 @@ def _crashed(scene: Scene) -> list[Cause]:
 
 def _frozen(scene: Scene) -> list[Cause]:
     """An engine with requests makes no progress while other engines do; or it is lost in another way."""
-    recent = scene.log.recent(scene.pool_id, 12.0)
-    if recent is None or recent.span_s < 6.0:
+    recent, longer = (scene.log.recent(scene.pool_id, span_s) for span_s in (STILL_S, LONG_STILL_S))
+    if recent is None or longer is None or recent.span_s < STILL_S / 2:
         return []
-    pairs = recent.engines()
-    moved = [now for old, now in pairs if now.progress > old.progress]
+    moved = any(now.progress > old.progress for old, now in recent.engines())
+    quiet = {now.engine_id for old, now in longer.engines() if now.progress == old.progress and old.running >= 2}
     found = []
-    for old, now in pairs:
+    for old, now in recent.engines():
         if restarted_at(scene.log, now, scene.onset - 60.0) is not None or "refused" in now.reason:
             continue
-        out = now.state in ("lost", "quarantined", "degraded")
-        silent = any(word in now.reason for word in ("timed out", "produced nothing", "no answer", "no progress"))
-        still = (
-            now.progress == old.progress and now.incarnation == old.incarnation and min(old.running, now.running) > 0
-        )
-        if still and (silent or now.state in ("lost", "quarantined")):
-            found.append(_of(now, FROZEN, 0.9 if moved else 0.7, now.reason, still_s=recent.span_s, at=now.since))
-        elif still and moved and old.running >= 2:
-            found.append(_of(now, FROZEN, 0.65, now.reason, still_s=recent.span_s, at=recent.first.at))
-        elif out and silent and now.progress == old.progress:
-            found.append(_of(now, FROZEN, 0.8, now.reason, still_s=recent.span_s, at=now.since))
+        silent = any(word in now.reason for word in _SILENT)
+        out = now.state in ("lost", "quarantined")
+        still = now.progress == old.progress and now.incarnation == old.incarnation
+        figures = {"still_s": recent.span_s, "at": now.since}
+        if still and (out or silent):
+            found.append(_of(now, FROZEN, 0.9 if moved and silent else 0.75, now.reason, **figures))
+        elif now.engine_id in quiet and now.running >= 2 and moved and longer.span_s >= 0.9 * LONG_STILL_S:
+            figures |= {"still_s": longer.span_s, "at": longer.first.at}
+            found.append(_of(now, FROZEN, 0.7, now.reason, **figures))
         elif now.state == "lost":
-            found.append(_of(now, LOST, 0.8, now.reason, at=now.since))
+            # It moved until a moment ago: it may be frozen, or only its network is cut.
+            found.append(_of(now, FROZEN, 0.6 if silent else 0.4, now.reason, **figures))
+            found.append(_of(now, LOST, 0.55 if silent else 0.8, now.reason, **figures))
     # Several engines that stop at once have a common cause outside of them.
-    if len(found) > 1 and len(found) >= len(pairs) / 2:
+    if len(found) > 1 and len(found) >= len(recent.engines()) / 2:
         return [msgspec.structs.replace(item, score=item.score - 0.3) for item in found]
     return found
 
@@ -308,7 +314,11 @@ def _tokenizer(scene: Scene) -> list[Cause]:
     if total / scene.during.span_s < 3 * usual or share < 0.5:
         return []
     engine = scene.newest.engines[engine_id]
-    return [_of(engine, TOKENIZER, 0.4 + 0.45 * share, "", late=late[engine_id], share=share)]
+    recent = scene.log.recent(scene.pool_id, STILL_S)
+    moves = recent is not None and any(now is engine and now.progress != old.progress for old, now in recent.engines())
+    # Without progress, the whole engine may be frozen.
+    score = 0.4 + 0.45 * share if moves else 0.55
+    return [_of(engine, TOKENIZER, score, "", late=late[engine_id], share=share)]
 
 
 def _blind(scene: Scene) -> list[Cause]:

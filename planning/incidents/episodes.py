@@ -168,7 +168,11 @@ def _owner(episodes: Sequence[Episode], symptom: Symptom, log: SignLog, changes:
             item for item in episodes if any(cause.kind == kind for cause in item.causes) or _floods(item, symptom)
         )
         return next(explained, None)
-    mine = [item for item in episodes if item.pool_id == symptom.pool_id and not item.dismissed]
+    mine = [
+        item
+        for item in episodes
+        if not item.dismissed and symptom.pool_id in (item.pool_id, *(known.pool_id for known in item.symptoms))
+    ]
     if mine:
         return mine[-1]
     causes = find_causes(log, [symptom.pool_id], symptom.since, changes)
@@ -184,6 +188,11 @@ def _floods(episode: Episode, symptom: Symptom) -> bool:
 _CAUSES = {GATEWAY_LATE: GATEWAY, "node_lost": NODE, "link_down": LINK, "job_failing": "job_failing"}
 
 
+def _cause_of(symptom: Symptom) -> str:
+    """Return the cause that a fleet-wide episode with this first symptom has."""
+    return GATEWAY if symptom.pool_id else _CAUSES[symptom.kind]
+
+
 def _opened(
     free: Sequence[Symptom], closed: Sequence[Episode], log: SignLog, changes: Sequence[Change]
 ) -> list[tuple[Episode, bool]]:
@@ -193,7 +202,10 @@ def _opened(
         symptoms = [item for item in free if item.pool_id == pool_id]
         first = next(iter(_causes_of(symptoms, log, changes)), None)
         wide = (items for scope, items in groups.values() if not scope)
-        explaining = next((items for items in wide if first and first.kind == _CAUSES[items[0].kind]), None)
+        explaining = next((items for items in wide if first and first.kind == _cause_of(items[0])), None)
+        if explaining is None and first is not None and first.kind == GATEWAY:
+            # Gateways serve all pools: the others will miss their objectives, too.
+            explaining = groups.setdefault(GATEWAY_LATE, ("", []))[1]
         if explaining is not None:
             explaining.extend(symptoms)
             continue
@@ -297,7 +309,9 @@ def _causes_of(
         return find_causes(log, sorted(newest.pools), begin, changes, gateways_only=True)
     found = find_causes(log, pools, begin, changes)
     if not any(item.kind in OF_REQUESTS for item in symptoms):
-        found += [cause for item in symptoms if (cause := _itself(item, newest)) is not None]
+        explained = {cause.subject for cause in found}
+        free = [item for item in symptoms if item.subject not in explained]
+        found += [cause for item in free if (cause := _itself(item, newest)) is not None]
     return ranked(found)
 
 
@@ -344,7 +358,9 @@ def _on_time(episode: Episode, log: SignLog, newest: FleetSigns) -> float | None
 
 def _news(before: Episode, after: Episode) -> list[EpisodeNews]:
     if after.closed is not None:
-        return [EpisodeNews("closed", after)]
+        return [] if after.dismissed else [EpisodeNews("closed", after)]
+    if after.dismissed:
+        return []
     if after.reported_at != before.reported_at:
         return [EpisodeNews("worse", after)]
     if after.certain and not (before.certain and _same(before.causes, after.causes)):

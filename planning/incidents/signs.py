@@ -1,6 +1,7 @@
 """What the detection of incidents knows of the fleet: one reading at a time, and the readings of the last minutes.
 
-Times are Unix seconds. Counters are cumulative; a lower one shows that its gateway started again from zero.
+Times are Unix seconds. Counters are cumulative and outlive a gateway's restart; a lower one comes from another count,
+which shows nothing about the time between.
 """
 
 from __future__ import annotations
@@ -45,17 +46,14 @@ def plus(one: Outcomes, other: Outcomes) -> Outcomes:
 
 
 def grown(now: Outcomes, before: Outcomes) -> Outcomes:
-    """Return the requests that ended after `before`."""
+    """Return the requests that ended after `before`; none if it is from another count."""
     more = now[0] - before[0], now[1] - before[1], now[2] - before[2], now[3] - before[3]
-    return now if min(more) < 0 else more
+    return NONE if min(more) < 0 else more
 
 
 def tables_since(now: Tables, before: Tables) -> Tables:
     """Return the requests of each row that ended after `before`. A row that left meanwhile is in the row ""."""
-    old_total = before.get(ALL, {}).get("", NONE)
-    if any(new < old for new, old in zip(now[ALL][""], old_total, strict=True)):
-        before = {}
-    total = grown(now[ALL][""], old_total)
+    total = grown(now[ALL][""], before.get(ALL, {}).get("", NONE))
     since: Tables = {ALL: {"": total}}
     for dimension, table in now.items():
         if dimension == ALL:
@@ -99,6 +97,8 @@ class EngineSigns(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """When it entered its state."""
     running: int = 0
     in_flight_s: float = 0.0
+    restarts: int = 0
+    """New processes of the engine."""
     progress: int = 0
     """First tokens and later pieces that the gateway received from this incarnation."""
     slowness: float | None = None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection
+from itertools import pairwise
 
 import msgspec
 
@@ -38,12 +39,14 @@ OF_REQUESTS = (BURN, FAILING, REJECTING)
 FLEET_WIDE = (GATEWAY_LATE, NODE_LOST, LINK_DOWN, JOB_FAILING)
 
 SHORT_S, LONG_S, STEADY_S = 30.0, 120.0, 60.0
-"""Windows of an objective's burn: both must burn to open, and the steady one to continue."""
+"""Windows of an objective's burn: the short and a longer one must burn to open, the steady one to continue."""
+NOW_S, LASTS_S = 10.0, 30.0
+"""A burn must show in the last seconds, and have lasted for longer than a burst."""
 BURN_SHORT = 1.5
 """Multiple of the error budget that the short window must use."""
 FEW = 10
-"""Minimum missed requests in the long window."""
-CERTAIN = 3.0
+"""Minimum missed requests in a longer window."""
+CERTAIN = 4.0
 """Standard deviations by which missed requests must exceed the error budget."""
 FAILED_SHARE, REJECTED_SHARE = 0.02, 0.05
 LOST_FOR_S, SICK_FOR_S, BLIND_FOR_S = 3.0, 45.0, 60.0
@@ -108,18 +111,31 @@ def _of_requests(
 
 
 def _burns(log: SignLog, pool_id: str, budget: float) -> bool:
-    short, long = log.recent(pool_id, SHORT_S), log.recent(pool_id, LONG_S)
-    if short is None or long is None or short.span_s < SHORT_S / 2:
+    newest, short, now = log.newest, log.recent(pool_id, SHORT_S), log.recent(pool_id, NOW_S)
+    if newest is None or short is None or now is None or short.span_s < SHORT_S / 2:
         return False
-    lately, ended = short.outcomes(), long.outcomes()
-    number = requests(ended)
-    excess = missed(ended) - number * budget
-    return (
-        missed(ended) >= FEW
-        and excess >= CERTAIN * math.sqrt(max(1.0, number * budget * (1.0 - budget)))
-        and missed(lately) >= FEW / 2
-        and missed(lately) >= BURN_SHORT * budget * requests(lately)
-    )
+    if requests(now.outcomes()) < FEW:
+        now = log.recent(pool_id, 2 * NOW_S) or now
+    lately, last = short.outcomes(), now.outcomes()
+    if missed(lately) < max(FEW / 2, BURN_SHORT * budget * requests(lately)):
+        return False
+    # A burst that is over needs no person.
+    lasts = missed(last) >= max(2, BURN_SHORT * budget * requests(last))
+    severe = missed(lately) >= max(2 * FEW, 0.5 * requests(lately))
+    if not lasts or newest.at - _onset(log, pool_id, budget) < (NOW_S if severe else LASTS_S):
+        return False
+    # A slight burn shows in the longer window, a strong one earlier in the shorter one.
+    return any(_exceeds(log.recent(pool_id, span_s), budget) for span_s in (STEADY_S, LONG_S))
+
+
+def _exceeds(interval: Interval | None, budget: float) -> bool:
+    """Return whether more requests than by chance missed the objective, and not only a few."""
+    if interval is None:
+        return False
+    ended = interval.outcomes()
+    expected = requests(ended) * budget
+    by_chance = CERTAIN * math.sqrt(max(1.0, expected * (1.0 - budget)))
+    return missed(ended) >= max(FEW, expected + by_chance)
 
 
 def _burns_still(minute: Interval, budget: float) -> bool:
@@ -137,17 +153,15 @@ def _stuck(log: SignLog, pool_id: str) -> bool:
 
 
 def _onset(log: SignLog, pool_id: str, budget: float) -> float:
-    """Return when the burn began: before it, no ten seconds used more than the error budget."""
+    """Return when the burn began, by the last zero of a cumulative sum of excess misses (CUSUM, Page 1954)."""
     readings = [item for item in log.readings(-math.inf) if pool_id in item.pools]
-    onset, good_s = readings[-1].at, 0.0
-    for before, after in zip(reversed(readings[:-1]), reversed(readings[1:]), strict=True):
+    onset, excess = readings[0].at, 0.0
+    for before, after in pairwise(readings):
         ended = Interval(before, after, pool_id).outcomes()
-        if missed(ended) > budget * requests(ended):
-            onset, good_s = before.at, 0.0
-        elif requests(ended):
-            good_s += after.at - before.at
-        if good_s >= 10.0:
-            break
+        # Limited, so that the sum of an earlier burn is soon gone.
+        excess = min(3.0 * FEW, max(0.0, excess + missed(ended) - budget * requests(ended)))
+        if excess == 0.0:
+            onset = after.at
     return onset
 
 
@@ -155,7 +169,7 @@ def _first(log: SignLog, pool_id: str, column: int) -> float:
     """Return when requests began to fail or to be rejected, after the last half minute without one."""
     readings = [item for item in log.readings(-math.inf) if pool_id in item.pools]
     first = readings[-1].at
-    for before, after in zip(reversed(readings[:-1]), reversed(readings[1:]), strict=True):
+    for after, before in pairwise(reversed(readings)):
         if Interval(before, after, pool_id).outcomes()[column]:
             first = before.at
         elif first - before.at > SHORT_S:
@@ -209,7 +223,7 @@ def restarted_at(log: SignLog, engine: EngineSigns, since: float) -> float | Non
         if now is None:
             continue
         served = before is not None and before.state in ("serving", "hot", "lost", *SICK)
-        if before is not None and served and now.incarnation > before.incarnation:
+        if before is not None and served and now.restarts > before.restarts:
             at = signs.at
         before = now
     return at
@@ -243,7 +257,7 @@ def _first_away(log: SignLog, newest: FleetSigns) -> float:
     """Return when gateways began to be late, after the last half minute in which they were on time."""
     readings = log.readings(newest.at - 2 * LONG_S)
     first = newest.at
-    for before, after in zip(reversed(readings[:-1]), reversed(readings[1:]), strict=True):
+    for after, before in pairwise(reversed(readings)):
         if after.away_s - before.away_s > AWAY_STILL * (after.at - before.at):
             first = before.at
         elif first - before.at > SHORT_S:
