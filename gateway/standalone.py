@@ -80,7 +80,7 @@ class StandaloneGateway:
         if self._pages is not None:
             await self._pages.start()
         await self._gateway.start()
-        RecentAnswers(self._bus, self._app.recent)
+        RecentAnswers(self._bus, self._app.recent, self._gateway.pools.values)
         if self._follows_file:
             self._watch = asyncio.create_task(self._follow_file(), name="snapshot file")
         self._on_started()

@@ -1,14 +1,23 @@
-"""Recent decisions from the memory of gateways, queried over the bus. Some are not stored (yet)."""
+"""Recent decisions and running requests from the memory of gateways, queried over the bus."""
 
 from __future__ import annotations
 
 import functools
 import secrets
+from collections.abc import Sequence
 
 from controlplane.platform.bus import get_bus
 from gateway.bus.bus import Bus
 from gateway.bus.questions import Questions
-from gateway.contracts.recent_question import ANSWER, ANSWERED, ASKED, QUESTION, RecentAnswer, RecentQuestion
+from gateway.contracts.recent_question import (
+    ANSWER,
+    ANSWERED,
+    ASKED,
+    QUESTION,
+    RecentAnswer,
+    RecentQuestion,
+    RunningRequest,
+)
 from gateway.contracts.stored_decision import StoredDecision
 
 WAIT_S = 1.0
@@ -32,6 +41,15 @@ class GatewayRecords:
         """Return the decision; None if no gateway responds with it in time."""
         answers = self._ask(RecentQuestion(secrets.token_hex(8), self._questions.asker, decision_id=decision_id))
         return next((decision for answer in answers for decision in answer.decisions), None)
+
+    def running(self, pool_ids: Sequence[str] = ()) -> list[RunningRequest]:
+        """Return the requests of these pools that have not ended, oldest first, of the gateways that respond in time.
+
+        No ids: all pools. Each gateway returns at most MAX_RUNNING.
+        """
+        asked = RecentQuestion(secrets.token_hex(8), self._questions.asker, running=True, pool_ids=tuple(pool_ids))
+        running = [request for answer in self._ask(asked) for request in answer.running]
+        return sorted(running, key=lambda item: item.arrived_at)
 
     def _ask(self, question: RecentQuestion) -> list[RecentAnswer]:
         """Return the responses of all gateways that received the query, or those that arrived in time."""

@@ -106,8 +106,10 @@ class RequestOutbox(RequestListener):
         like.append(record)
         # The record stays in memory for a while, and a long prompt has many keys.
         keys, record.keys = record.keys, None
-        if keys is not None and self._records_traffic and (record.hop is None or not left(record)):
-            self._rows.append(traffic_row(record, keys, self._digest_key))
+        known = keys is not None or record.unread
+        if known and self._records_traffic and (record.hop is None or not left(record)):
+            # A request that was rejected unread has neither blocks nor a length.
+            self._rows.append(traffic_row(record, keys or (), self._digest_key))
 
     @override
     def provider_ended(self, record: DecisionRecord, now: float) -> None:

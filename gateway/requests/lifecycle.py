@@ -303,7 +303,6 @@ class RequestLifecycle:
             record.agent = record.workflow_id = ""
             self.recent.add(record)
             if unread:
-                # Recordings would need the shape of the prompt, and leave such a request out.
                 record.keys, record.unread = None, True
         elif not record.attempts:
             # It was in another region meanwhile, which did not take it.

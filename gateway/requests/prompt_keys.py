@@ -109,7 +109,7 @@ class PromptKeys:
         self._memory: OrderedDict[bytes, tuple[array[int], int]] = OrderedDict()
         """Keys of 8 bytes each (separate int objects take five times as much), and the prompt's tokens."""
         self._kept_keys = 0
-        self._calls = TokenizerCalls(patience)
+        self._calls = TokenizerCalls[KeyedPrompt](patience)
 
     async def keys(
         self, pool: LivePool, domain: str, prompt: Prompt, tenant_id: str = "", lora: str = ""

@@ -7,7 +7,7 @@ from array import array
 from collections.abc import Callable, Sequence
 from math import inf
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 import msgspec
 
@@ -18,7 +18,8 @@ from gateway.requests.formats.prompt import ChatPrompt, Prompt, TextPrompt
 if TYPE_CHECKING:
     from gateway.pools.engines.live_engine import LiveEngine
     from gateway.pools.pool.live_pool import LivePool
-    from gateway.requests.prompt_keys import KeyedPrompt
+
+KeyedT = TypeVar("KeyedT")
 
 MAX_TOKENIZERS_ASKED = 2
 
@@ -26,13 +27,13 @@ Waits = tuple[tuple[str, float], ...]
 """Engines whose tokenizers a prompt waited for, in order, with the seconds of each wait."""
 
 
-class TokenizerCall(msgspec.Struct, gc=False):
+class TokenizerCall(msgspec.Struct, Generic[KeyedT], gc=False):
     """A call that equal prompts share. Waiters must shield its task.
 
     Mutable: (engine id, start, end) of each engine that was asked, in monotonic seconds; the end is inf until then.
     """
 
-    task: asyncio.Task[KeyedPrompt | None]
+    task: asyncio.Task[KeyedT | None]
     asked: list[tuple[str, float, float]]
 
     def waits(self, since_s: float) -> Waits:
@@ -42,7 +43,7 @@ class TokenizerCall(msgspec.Struct, gc=False):
         return tuple([wait for wait in waits if wait[1] > 0.0])
 
 
-class TokenizerCalls:
+class TokenizerCalls(Generic[KeyedT]):
     """Calls the tokenizer once for equal prompts that arrive together.
 
     `patience` is the share of a pool's TTFT objective after which a tokenizer is late. Mutable: the running calls, and
@@ -51,12 +52,12 @@ class TokenizerCalls:
 
     def __init__(self, patience: float) -> None:
         self._patience = patience
-        self._under_way: dict[bytes, TokenizerCall] = {}
+        self._under_way: dict[bytes, TokenizerCall[KeyedT]] = {}
         self._turn = 0
 
     def call(
-        self, digest: bytes, pool: LivePool, prompt: Prompt, lora: str, keyed: Callable[[array[int]], KeyedPrompt]
-    ) -> TokenizerCall:
+        self, digest: bytes, pool: LivePool, prompt: Prompt, lora: str, keyed: Callable[[array[int]], KeyedT]
+    ) -> TokenizerCall[KeyedT]:
         """Return the running call for the prompt with this digest, or begin one. `keyed` makes its result."""
         call = self._under_way.get(digest)
         if call is None:
@@ -71,9 +72,9 @@ class TokenizerCalls:
         pool: LivePool,
         prompt: Prompt,
         lora: str,
-        keyed: Callable[[array[int]], KeyedPrompt],
+        keyed: Callable[[array[int]], KeyedT],
         asked: list[tuple[str, float, float]],
-    ) -> KeyedPrompt | None:
+    ) -> KeyedT | None:
         for engine in self._tokenizers(pool, lora):
             engine_id, begun_s = engine.entry.engine_id, monotonic()
             asked.append((engine_id, begun_s, inf))

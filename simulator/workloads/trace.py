@@ -1,8 +1,8 @@
 """Reads and writes request traces in Mooncake's JSONL format, gzipped or not.
 
 A row is one request: {timestamp (ms), input_length, output_length (tokens), hash_ids} with optional session_id, tenant,
-priority and cache_hint, and Headway's extension head_ids. A hash id identifies the whole prefix up to and including its
-block of 512 tokens. Unknown fields are ignored.
+priority and cache_hint, and Headway's extensions head_ids and unread. A hash id identifies the whole prefix up to and
+including its block of 512 tokens. Unknown fields are ignored.
 """
 
 from __future__ import annotations
@@ -43,14 +43,16 @@ class TraceRow(msgspec.Struct, frozen=True, omit_defaults=True):
     """Names of the first, smaller blocks by which the recorded pool distinguishes prefixes; if empty, hash_ids are
     used.
     """
+    unread: bool = False
+    """The request was rejected before its prompt was read. Its length is unknown, so that it cannot be simulated."""
 
 
 _decoder = msgspec.json.Decoder(TraceRow)
 
 
 def read_trace(path: Path, max_rows: int | None = None) -> list[TraceRow]:
-    """Return the first `max_rows` rows ordered by timestamp; raise TraceError."""
-    rows = list(islice(iterate_trace(path), max_rows))
+    """Return the first `max_rows` rows that can be simulated, ordered by timestamp; raise TraceError."""
+    rows = list(islice((row for row in iterate_trace(path) if not row.unread), max_rows))
     if not rows:
         raise TraceError(f"{path}: the trace has no rows")
     return sorted(rows, key=lambda row: row.timestamp)

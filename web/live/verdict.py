@@ -1,4 +1,4 @@
-"""The sentence above the Fleet page: are requests late or rejected, and is it getting better?"""
+"""The sentence above the Fleet page: are requests late, failed or rejected, and is it getting better?"""
 
 from __future__ import annotations
 
@@ -39,6 +39,8 @@ STILL_NOTABLE = 0.7
 """The engine named as the busiest stays named until it falls below this share of both limits."""
 BETTER_BY = 0.02
 """An on-time share this far above its lowest value counts as improving."""
+_MISSED = {"late": "are late", "failed": "fail", "rejected": "are rejected"}
+"""The three ways to miss an objective: counts of a PoolSample, and the words of the sentence."""
 _REJECTIONS = {
     reasons.NO_ENGINE: "no engine available",
     reasons.QUEUE_FULL: "queue full",
@@ -142,16 +144,18 @@ def _late(sample: FleetSample, recent: RecentState) -> FleetVerdict | None:
         return None
     text = (
         f"{percent(worst.on_time_share)} of {worst.name} within {setting(worst.ttft_slo_s)} over the last "
-        f"{sample.window_s:.0f} s; {count(worst.late, 'request')} late, "
-        f"{worst.unbound + (worst.bound or 0):,} waiting{_rejected([worst])}."
+        f"{sample.window_s:.0f} s; {missed_words(worst)}, {worst.unbound + (worst.bound or 0):,} waiting."
     )
+    missed = max(_MISSED, key=lambda name: getattr(worst, name) or 0)
     since = recent.lateness.since if recent.lateness is not None else sample.at - sample.window_s
-    late = FleetVerdict("bad", "Requests are late.", text, shape="lost", late_pool_id=worst.pool_id, late_since=since)
+    lead = f"Requests {_MISSED[missed]}."
+    late = FleetVerdict("bad", lead, text, shape="lost", late_pool_id=worst.pool_id, late_since=since)
     if recent.lateness is None:
         return late
     lowest = min(recent.worst.get(worst.pool_id, 1.0), worst.on_time_share)
     trend = " Improving." if worst.on_time_share > lowest + BETTER_BY else ""
-    lead = "Requests are late." if sample.lateness is None else "The gateway and requests are late."
+    if sample.lateness is not None:
+        lead = "The gateway and requests are late." if missed == "late" else f"The gateway is late. {lead}"
     text = f"{_stood_still(recent.lateness)}. {text[:-1]}; lowest {percent(lowest)}.{trend}"
     return msgspec.structs.replace(late, lead=lead, text=text)
 
@@ -285,6 +289,19 @@ def _rejected(pools: Sequence[PoolSample]) -> str:
     return f", {rejected_words(rejections)}" if rejections else ""
 
 
+def missed_words(pool: PoolSample) -> str:
+    """Return the window's requests that missed the objective: "34 requests late, 31 failed, 12 rejected"."""
+    known = [(number, name) for name in _MISSED if (number := getattr(pool, name))] or [(0, "late")]
+    words = [
+        f"{count(number, 'request') if not index else f'{number:,}'} {name}"
+        for index, (number, name) in enumerate(known)
+    ]
+    rejections = pool.rejections_per_s or {}
+    if known[-1][1] == "rejected" and rejections:
+        words[-1] += f" ({_mostly(rejections)})"
+    return ", ".join(words)
+
+
 def _in_state(sample: FleetSample, state: str) -> list[EngineSample]:
     return [engine for engine in sample.engines if engine.state == state]
 
@@ -354,6 +371,9 @@ def rejected_words(rejections: Mapping[str, float]) -> str:
     """Return the rejection rate and its main reason: "29 /s rejected, mostly queue full"; "" without rejections."""
     if not rejections:
         return ""
+    return f"{rate(sum(rejections.values()))}{NARROW_SPACE}/s rejected, {_mostly(rejections)}"
+
+
+def _mostly(rejections: Mapping[str, float]) -> str:
     often = max(sorted(rejections), key=lambda code: rejections[code])
-    mostly = "mostly " if len(rejections) > 1 else ""
-    return f"{rate(sum(rejections.values()))}{NARROW_SPACE}/s rejected, {mostly}{rejection_word(often)}"
+    return f"{'mostly ' if len(rejections) > 1 else ''}{rejection_word(often)}"

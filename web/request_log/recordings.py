@@ -161,6 +161,11 @@ def _fields(actor: Actor, kind: str, now: Any) -> list[FormField]:
     ]
 
 
+def _counted(statistics: dict[str, Any], name: str) -> str:
+    known = statistics.get(name) if "failed" in statistics else None
+    return _UNKNOWN if known is None else f"{known:,}"
+
+
 def _row(recording: Recording, now: Any) -> dict[str, Any]:
     statistics = recording.statistics
     p90, hits = statistics.get("ttft_p90_s"), statistics.get("hit_rate")
@@ -171,7 +176,9 @@ def _row(recording: Recording, now: Any) -> dict[str, Any]:
         "author": recording.author.get_username() if recording.author else "the API",
         "span": duration(float(statistics.get("span_s") or 0)),
         "requests": f"{recording.requests:,}",
-        **{name: f"{statistics.get(name) or 0:,}" for name in ("sessions", "tenants", "prompt_tokens", "late")},
+        **{name: f"{statistics.get(name) or 0:,}" for name in ("sessions", "tenants", "prompt_tokens")},
+        # Recordings of earlier versions count failed and rejected requests as late.
+        **{name: _counted(statistics, name) for name in ("late", "failed", "rejected", "unread")},
         "versions": ", ".join(f"v{item}" for item in statistics.get("policy_versions") or []),
         "engines": statistics.get("engines") or 0,
         "p90": _UNKNOWN if p90 is None else duration(p90),

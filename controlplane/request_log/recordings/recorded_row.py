@@ -13,6 +13,7 @@ from simulator.workloads.trace import TraceError, TraceRow, iterate_lines
 
 _ID_BITS = 53
 """Number of bits in hash ids. Tools that read numbers as doubles can still distinguish them."""
+REJECTED = "rejected"
 _MASK_64 = (1 << 64) - 1
 
 
@@ -56,6 +57,7 @@ class Resalting:
             engines=row.engines,
             policy_version=row.policy_version,
             head_ids=self._blocks(row.head),
+            unread=row.outcome == REJECTED and not row.prompt_tokens,
         )
 
     def uploaded(self, row: RecordedRow) -> RecordedRow:

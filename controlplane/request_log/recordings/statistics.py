@@ -8,8 +8,11 @@ from typing import Any
 
 import msgspec
 
-from controlplane.request_log.recordings.recorded_row import RecordedRow
+from controlplane.request_log.recordings.recorded_row import REJECTED, RecordedRow
 from simulator.percentile import percentile
+
+FAILURES = ("failed", "unanswered")
+"""Outcomes of requests that an engine got and did not complete."""
 
 
 class RecordingStatistics(msgspec.Struct, frozen=True, kw_only=True):
@@ -24,6 +27,12 @@ class RecordingStatistics(msgspec.Struct, frozen=True, kw_only=True):
     answered: int
     """Number of requests with a recorded first token."""
     late: int
+    """Completed requests whose first token was late."""
+    failed: int
+    """Requests with an incomplete answer, or without any."""
+    rejected: int
+    unread: int
+    """Of the rejected, those that cannot be simulated because their prompts were not read."""
     ttft_p50_s: float | None
     ttft_p90_s: float | None
     hit_rate: float | None
@@ -41,7 +50,8 @@ class StatisticsCounter:
         self.rows = 0
         self._sessions: set[str | int] = set()
         self._tenants: set[str] = set()
-        self._prompt_tokens = self._output_tokens = self._late = self._engines = 0
+        self._prompt_tokens = self._output_tokens = self._engines = 0
+        self._late = self._failed = self._rejected = self._unread = 0
         self._reported_tokens = self._cached_tokens = 0
         self._ttfts: list[float] = []
         self._versions: dict[int, int] = {}
@@ -55,9 +65,13 @@ class StatisticsCounter:
             self._sessions.add(row.session_id)
         if row.tenant:
             self._tenants.add(row.tenant)
-        self._prompt_tokens += row.input_length
+        # Nothing is known of the prompt of an unread request.
+        self._prompt_tokens += 0 if row.unread else row.input_length
         self._output_tokens += row.output_length
-        self._late += row.late
+        self._failed += row.outcome in FAILURES
+        self._rejected += row.outcome == REJECTED
+        self._late += row.late and row.outcome not in (*FAILURES, REJECTED)
+        self._unread += row.unread
         self._engines = max(self._engines, row.engines)
         if row.cached_tokens is not None:
             self._reported_tokens += row.input_length
@@ -78,6 +92,9 @@ class StatisticsCounter:
             output_tokens=self._output_tokens,
             answered=len(ttfts),
             late=self._late,
+            failed=self._failed,
+            rejected=self._rejected,
+            unread=self._unread,
             ttft_p50_s=percentile(ttfts, 50),
             ttft_p90_s=percentile(ttfts, 90),
             hit_rate=self._cached_tokens / self._reported_tokens if self._reported_tokens else None,

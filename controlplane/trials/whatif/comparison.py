@@ -7,12 +7,14 @@ from collections.abc import Sequence
 
 import msgspec
 
-from controlplane.request_log.recordings.recorded_row import RecordedRow
+from controlplane.request_log.recordings.recorded_row import REJECTED, RecordedRow
+from controlplane.request_log.recordings.statistics import FAILURES
 from controlplane.trials.whatif import result as names
 from controlplane.trials.whatif.result import Band, Difference, Side, Spread
 from simulator.percentile import percentile
 from simulator.runs.run_report import LengthBand, RunDetail, RunReport, length_bands, quantiles
 
+JUDGED = ("completed", *FAILURES, REJECTED)
 LEAST_OWN_SHARE = 0.9
 """Minimum share of the recording decided by a version for it to count as the recording's version."""
 
@@ -34,15 +36,19 @@ def side_of(reports: Sequence[RunReport]) -> Side:
 def figures_of(report: RunReport) -> dict[str, float]:
     """Return the report's figures by the names in `result`. Unknown figures are omitted."""
     counted = detail_of(report).counted
+    failed, rejected = (number / counted if counted else 0.0 for number in (detail_of(report).failed, report.rejected))
     known: dict[str, float | None] = {
         names.ON_TIME: report.slo_share,
+        # Unfinished requests are late.
+        names.LATE: None if report.slo_share is None else max(0.0, 1.0 - report.slo_share - failed - rejected),
+        names.FAILED: failed,
+        names.REJECTED: rejected,
         names.TTFT_MEAN: report.ttft_mean_s,
         names.TTFT_P50: report.ttft_p50_s,
         names.TTFT_P90: report.ttft_p90_s,
         names.TTFT_P99: report.ttft_p99_s,
         names.HIT_RATE: report.token_hit_rate,
         names.CV: report.mean_cv,
-        names.REJECTED: report.rejected / counted if counted else 0.0,
         names.GOODPUT: None if report.goodput_qps is msgspec.UNSET else report.goodput_qps,
     }
     return {name: value for name, value in known.items() if value is not None}
@@ -89,25 +95,36 @@ def bands_of(base: Sequence[RunReport], draft: Sequence[RunReport], actual: Sequ
     return made
 
 
-def what_happened(rows: Sequence[RecordedRow], ttft_slo_s: float) -> tuple[Side, list[LengthBand]] | None:
-    """Return the recorded outcome of the counted rows, judged by the same objective; None if it is not recorded."""
+def what_happened(
+    rows: Sequence[RecordedRow], ttft_slo_s: float, unread: int = 0
+) -> tuple[Side, list[LengthBand]] | None:
+    """Return the recorded outcome of the counted rows, judged by the same objective; None if it is not recorded.
+
+    `unread` further requests were rejected before their prompts were read. Shares leave out canceled and invalid
+    requests, which are no evidence about a policy.
+    """
     if not rows or not all(row.outcome for row in rows):
         return None
     good = [row.outcome == "completed" and row.ttft_s is not None and row.ttft_s <= ttft_slo_s for row in rows]
+    judged = sum(row.outcome in JUDGED for row in rows) + unread
+    failed = sum(row.outcome in FAILURES for row in rows)
+    rejected = sum(row.outcome == REJECTED for row in rows) + unread
     ttfts = sorted(row.ttft_s for row in rows if row.ttft_s is not None)
     reported = [row for row in rows if row.cached_tokens is not None]
     tokens = sum(row.input_length for row in reported)
     known: dict[str, float | None] = {
-        names.ON_TIME: sum(good) / len(rows),
+        names.ON_TIME: sum(good) / judged if judged else None,
+        names.LATE: (judged - sum(good) - failed - rejected) / judged if judged else None,
+        names.FAILED: failed / judged if judged else None,
+        names.REJECTED: rejected / judged if judged else None,
         names.TTFT_MEAN: sum(ttfts) / len(ttfts) if ttfts else None,
         names.TTFT_P50: percentile(ttfts, 50),
         names.TTFT_P90: percentile(ttfts, 90),
         names.TTFT_P99: percentile(ttfts, 99),
         names.HIT_RATE: sum(row.cached_tokens or 0 for row in reported) / tokens if tokens else None,
-        names.REJECTED: sum(row.outcome == "rejected" for row in rows) / len(rows),
     }
     figures = {name: Spread(value, value, value) for name, value in known.items() if value is not None}
-    side = Side(figures=figures, ttft_quantiles_s=quantiles(ttfts), answered_share=len(ttfts) / len(rows))
+    side = Side(figures=figures, ttft_quantiles_s=quantiles(ttfts), answered_share=len(ttfts) / (len(rows) + unread))
     return side, length_bands([(row.input_length, met) for row, met in zip(rows, good, strict=True)])
 
 

@@ -4,10 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from controlplane.trials.whatif.result import HIT_RATE, ON_TIME, REJECTED, TTFT_MEAN, TTFT_P90, Difference, WhatIfResult
+from controlplane.trials.whatif.result import (
+    FAILED,
+    HIT_RATE,
+    LATE,
+    ON_TIME,
+    REJECTED,
+    TTFT_MEAN,
+    TTFT_P90,
+    Difference,
+    WhatIfResult,
+)
 
 BETTER, WORSE, MIXED, EVEN = "better", "worse", "mixed", "even"
-SHARES = (ON_TIME, HIT_RATE, REJECTED)
+SHARES = (ON_TIME, LATE, FAILED, REJECTED, HIT_RATE)
 ABOUT = {
     ON_TIME: "on time",
     TTFT_MEAN: "TTFT",

@@ -30,7 +30,7 @@ class WhatIfPlan:
 
     recording: Path
     rows: list[RecordedRow]
-    """The rows used, ordered by time."""
+    """The simulated rows, ordered by time."""
     conditions: Conditions
     base: RoutingPolicy
     draft: RoutingPolicy
@@ -41,6 +41,8 @@ class WhatIfPlan:
     """Engines to simulate. If there are several, the one closest to the recorded outcome is used."""
     block_tokens: int = BLOCK_TOKENS
     """The pool's block size."""
+    unread: tuple[RecordedRow, ...] = ()
+    """Rows of the same span without a known prompt, which cannot be simulated."""
     kv_nodes: KvNodesSpec | None = None
     """Node managers to simulate; None: the pool's engines use no node."""
 
@@ -83,6 +85,12 @@ class WhatIfPlan:
     def counted(self) -> list[RecordedRow]:
         """Return the rows from which the figures are computed."""
         return self.rows[self.warmup :]
+
+    @property
+    def counted_unread(self) -> int:
+        """Return the number of unread rows since the first counted one."""
+        since = self.rows[self.warmup].timestamp
+        return sum(row.timestamp >= since for row in self.unread)
 
     @property
     def mean_gap_s(self) -> float:

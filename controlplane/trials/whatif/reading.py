@@ -37,7 +37,10 @@ def plan_of(whatif: WhatIf) -> WhatIfPlan:
         raise CannotRunError("The recording was deleted; choose another one.")
     conditions = conditions_of(whatif.conditions)
     path = recording_store().path(whatif.recording.key)
-    rows = list(islice(read_recorded(path), conditions.max_requests))
+    known = list(islice(read_recorded(path), conditions.max_requests))
+    rows = [row for row in known if not row.unread]
+    if not rows:
+        raise CannotRunError("Each request of this recording was rejected before its prompt was read.")
     engines = list(Engine.objects.filter(pool=whatif.pool).order_by("engine_id"))
     learned = {cost.kind: fitted_of(cost) for cost in LearnedCost.objects.filter(pool=whatif.pool)}
     base = routing_of(whatif.base)
@@ -54,6 +57,7 @@ def plan_of(whatif: WhatIf) -> WhatIfPlan:
         engines=_engines(conditions, rows, engines),
         engine_candidates=engine_candidates(base, learned, kv_tokens, models_of(conditions)),
         block_tokens=whatif.pool.block_tokens,
+        unread=tuple(row for row in known if row.unread),
         kv_nodes=stand_in_nodes(engines, whatif.pool.block_tokens) if whatif.pool.key_source == "exact" else None,
     )
 

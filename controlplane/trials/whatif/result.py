@@ -5,9 +5,10 @@ from __future__ import annotations
 import msgspec
 
 TTFT_MEAN, TTFT_P50, TTFT_P90, TTFT_P99 = "ttft_mean_s", "ttft_p50_s", "ttft_p90_s", "ttft_p99_s"
-ON_TIME, HIT_RATE, CV, REJECTED, GOODPUT = "on_time_share", "hit_rate", "mean_cv", "rejected_share", "goodput_qps"
-FIGURES = (ON_TIME, TTFT_MEAN, TTFT_P50, TTFT_P90, TTFT_P99, HIT_RATE, CV, REJECTED, GOODPUT)
-"""In display order."""
+ON_TIME, HIT_RATE, CV, GOODPUT = "on_time_share", "hit_rate", "mean_cv", "goodput_qps"
+LATE, FAILED, REJECTED = "late_share", "failed_share", "rejected_share"
+FIGURES = (ON_TIME, LATE, FAILED, REJECTED, TTFT_MEAN, TTFT_P50, TTFT_P90, TTFT_P99, HIT_RATE, CV, GOODPUT)
+"""In display order. The first four shares add up to 1."""
 MORE_IS_BETTER = frozenset({ON_TIME, HIT_RATE, GOODPUT})
 TRUSTED_ERROR = 0.15
 """Maximum model error at which sizes of differences are reliable. Above it, only the ranking is."""
@@ -60,6 +61,7 @@ class WhatIfResult(msgspec.Struct, frozen=True, kw_only=True):
     """The complete result. Shares are 0..1 of the counted requests."""
 
     requests: int
+    """Requests that were simulated; `counted` are those after the warm-up."""
     counted: int
     seeds: int
     engines: int
@@ -79,6 +81,10 @@ class WhatIfResult(msgspec.Struct, frozen=True, kw_only=True):
     model_error: float | None = None
     """Relative error of the simulated mean TTFT compared with the recorded one, for the base or, with a baseline, the
     draft. None: that version did not decide the recorded requests.
+    """
+    unread: int = 0
+    """Requests of the counted span that were rejected before their prompts were read. They are part of `actual`, and
+    are not simulated.
     """
     coarse_starts: bool = False
     """Whether a policy groups prompts by their first blocks and the recording's blocks are coarser than the pool's."""

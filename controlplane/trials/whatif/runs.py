@@ -135,7 +135,7 @@ def answer_of(plan: WhatIfPlan, reports: Reports) -> WhatIfResult:
     """Return the result from the reports of all runs."""
     seeds = range(plan.conditions.seeds)
     base, draft = ([reports[run_name(side, seed)] for seed in seeds] for side in (BASE, DRAFT))
-    happened = what_happened(plan.counted, plan.base.ttft_slo_s)
+    happened = what_happened(plan.counted, plan.base.ttft_slo_s, plan.counted_unread)
     actual, actual_bands = happened if happened is not None else (None, None)
     sides = {BASE: side_of(base), DRAFT: side_of(draft)}
     return WhatIfResult(
@@ -153,6 +153,7 @@ def answer_of(plan: WhatIfPlan, reports: Reports) -> WhatIfResult:
         bands=bands_of(base, draft, actual_bands),
         actual=actual,
         model_error=model_error(sides[plan.checked_side], own_ttft_s(plan.counted, plan.checked_version)),
+        unread=plan.counted_unread,
         coarse_starts=plan.coarse_starts,
     )
 

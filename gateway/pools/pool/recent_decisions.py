@@ -206,6 +206,11 @@ class RecentDecisions:
         # list() copies within one step of the interpreter, so the loop may go on adding meanwhile.
         return [record for record in reversed(list(records)) if _chose(record.decision, engine_id)]
 
+    def running(self) -> list[DecisionRecord]:
+        """Return the records of requests that have not ended, without those whose end nothing will report."""
+        # list() copies within one step of the interpreter, so the loop may go on adding meanwhile.
+        return [record for record in list(self._records.values()) if not record.outcome and not record.recorded]
+
     def _add_to_engine(self, engine_id: str, record: DecisionRecord) -> None:
         by_engine = self._by_engine
         records = by_engine.get(engine_id)

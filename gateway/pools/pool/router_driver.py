@@ -36,6 +36,8 @@ class RouterDriver:
         self._tick_s = tick_s
         self._loop = asyncio.get_running_loop()
         self._waiting: dict[str, asyncio.Future[Placed]] = {}
+        self.held: dict[str, InferenceRequest] = {}
+        """Requests that wait here, by id. Other threads may copy it."""
         self._timer: asyncio.TimerHandle | None = None
 
     def put_before(self, link: ChainLink[Any]) -> None:
@@ -52,7 +54,13 @@ class RouterDriver:
         now = time.monotonic()
         outcome = self.chain.place(request, now, hold=hold, excluded=excluded)
         self._called(now)
-        return await self._wait(request.request_id) if isinstance(outcome, Queued) else outcome
+        if not isinstance(outcome, Queued):
+            return outcome
+        self.held[request.request_id] = request
+        try:
+            return await self._wait(request.request_id)
+        finally:
+            self.held.pop(request.request_id, None)
 
     async def forward_failed(self, request_id: str) -> Placed:
         """Return the next outcome of a request that its region did not take, as `place` does."""

@@ -47,8 +47,8 @@ class OutcomeTable:
         self._counted += 1
         if self._counted >= HALVED_AFTER:
             self._counted = 0
-            for each in self._rows.values():
-                each[5] //= 2
+            for busy in self._rows.values():
+                busy[5] //= 2
 
     def counts(self, total: OutcomeCounts) -> Table:
         """Return the rows, with the remaining requests of `total` in OTHERS."""

@@ -80,14 +80,19 @@ def test_late_requests_are_reported_before_a_hot_engine() -> None:
     assert (
         "85.9\u202f% of chat-70b within 3.5\u202fs over the last 60 s; 1,234 requests late, 40 waiting." in verdict.text
     )
+    worst = with_pool(quiet(), on_time_share=0.5, late=1, failed=31, rejected=12, rejections_per_s={"queue_full": 0.8})
+    assert judge(worst).lead == "Requests fail."
+    assert "; 1 request late, 31 failed, 12 rejected (queue full), " in judge(worst).text
+    only = with_pool(quiet(), on_time_share=0.5, late=0, failed=0, rejected=12, rejections_per_s=None)
+    assert (judge(only).lead, "; 12 requests rejected, " in judge(only).text) == ("Requests are rejected.", True)
     assert (verdict.late_pool_id, verdict.late_since) == (quiet().pools[0].pool_id, quiet().at - 60)
     assert judge(quiet()).late_pool_id == ""
 
 
 def test_rejections_are_reported_with_their_main_reason() -> None:
     rejections = {"queue_full": 2.0, "infeasible": 9.0}
-    late = judge(with_pool(quiet(), on_time_share=0.5, rejections_per_s=rejections))
-    assert late.text.endswith(", 11\u202f/s rejected, mostly SLO-infeasible.")
+    late = judge(with_pool(quiet(), on_time_share=0.5, rejected=660, rejections_per_s=rejections))
+    assert "660 rejected (mostly SLO-infeasible), " in late.text
     calm = judge(with_pool(quiet(), on_time_share=0.99, rejections_per_s={"queue_full": 0.2}))
     assert calm.lead == "No problems."
     assert calm.text.endswith(", 0.2\u202f/s rejected, queue full.")

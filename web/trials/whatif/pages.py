@@ -123,6 +123,7 @@ def _answer(progress: WhatIfStatus) -> dict[str, Any]:
         "model_is_far": result.model_error is not None and result.model_error > TRUSTED_ERROR,
         "is_fitted": whatif.conditions.get("engine_model", AUTO) == AUTO and result.model_error is not None,
         "rows": figure_rows(result),
+        "filling": result.requests - result.counted,
         "keys": (("draft", "Draft"), ("base", whatif.base_name), *(("actual", item) for item in actual)),
         "picture": distribution(result),
         "sides": (*actual, *sides),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 from controlplane.request_log.recordings.kept_traces import written
@@ -31,6 +32,17 @@ def test_first_small_blocks_are_anonymized_too() -> None:
     one, other = names.recorded(row(1, head=(5, 6)), START), names.recorded(row(2, head=(5, 7)), START)
     assert one.head_ids[0] == other.head_ids[0] != 5
     assert one.head_ids[1] != other.head_ids[1]
+
+
+def test_a_request_rejected_unread_is_a_row_that_traces_leave_out(tmp_path: Path) -> None:
+    unread = row(1, prompt_tokens=0, blocks=(), outcome="rejected", late=True, first_token_after_s=None)
+    made = written(map(partial(Resalting(b"a").recorded, begin=START), (row(0), unread, row(2, outcome="rejected"))))
+    path = tmp_path / "trace.jsonl.gz"
+    path.write_bytes(made.packed)
+    assert [item.unread for item in read_recorded(path)] == [False, True, False]
+    assert [item.timestamp for item in read_trace(path)] == [0.0, 2000.0]
+    assert (made.rows, made.statistics.rejected, made.statistics.unread) == (3, 2, 1)
+    assert made.statistics.prompt_tokens == 3000
 
 
 def test_uploaded_name_is_not_stored() -> None:

@@ -19,13 +19,14 @@ from controlplane.platform.models.audit_event import AuditEvent
 from controlplane.platform.models.job_run import JobRun
 from controlplane.policies.publish import draft
 from controlplane.request_log.models.recording import Recording
+from controlplane.request_log.recordings.recorded_row import RecordedRow
 from controlplane.trials.models.whatif import WhatIf
 from controlplane.trials.whatif import job, plan, reading, runs
 from controlplane.trials.whatif.conditions import ENGINE_MODELS, Conditions, conditions_of
 from controlplane.trials.whatif.lifecycle import TooManyWaitError, forget_whatifs, start_whatif, status_of
 from controlplane.trials.whatif.plan import BASE
 from controlplane.trials.whatif.reading import plan_of
-from controlplane.trials.whatif.result import ON_TIME, TTFT_MEAN, WhatIfResult
+from controlplane.trials.whatif.result import FAILED, LATE, ON_TIME, REJECTED, TTFT_MEAN, WhatIfResult
 from controlplane.trials.whatif.runs import MAX_AT_ONCE, runs_at_once
 from routing.cost.cost_fit import FittedCost
 from routing.cost.cost_model import PrefillCost
@@ -86,6 +87,32 @@ def test_what_if_is_answered_and_stored(asked: WhatIf) -> None:
     status = status_of(asked)
     assert (status.state, status.share) == ("done", 1.0)
     assert AuditEvent.objects.filter(verb="whatif.start", object_id=str(asked.pk), pool_slug="chat").count() == 1
+
+
+def test_requests_rejected_unread_count_as_what_happened_and_are_not_simulated(pool: Pool) -> None:
+    live, better = live_and_draft(pool)
+    served = recorded()
+    rejected = [
+        RecordedRow(
+            timestamp=row.timestamp, input_length=1, output_length=0, hash_ids=(), outcome="rejected", unread=True
+        )
+        for row in served
+    ]
+    cancelled = msgspec.structs.replace(served[-1], outcome="cancelled")
+    recording = keep(pool, [*served[:-1], cancelled, *rejected])
+    assert (recording.statistics["rejected"], recording.statistics["unread"]) == (120, 120)
+    assert recording.statistics["late"] == recording.statistics["failed"] == 0
+    result = answer(start_whatif(recording, better, live, QUICK, actor=ACTOR))
+    assert (result.requests, result.counted, result.unread) == (120, 96, 96)
+    assert result.actual is not None
+    shares = {name: result.actual.figures[name].mean for name in (ON_TIME, LATE, FAILED, REJECTED)}
+    # Of 95 served requests that were not canceled, and 96 rejected ones.
+    assert shares == {ON_TIME: 95 / 191, LATE: 0.0, FAILED: 0.0, REJECTED: 96 / 191}
+    assert result.base.figures[REJECTED].mean == 0.0
+    only = keep(pool, rejected, "an outage")
+    asked = start_whatif(only, better, live, QUICK, actor=ACTOR)
+    job.whatif()
+    assert "rejected before its prompt was read" in status_of(WhatIf.objects.get(pk=asked.pk)).reason
 
 
 def test_what_if_read_before_its_answer_is_marked_as_done(asked: WhatIf) -> None:

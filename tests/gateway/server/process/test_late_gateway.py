@@ -13,6 +13,7 @@ from aiohttp import web
 
 from gateway.app import AppSettings
 from gateway.base.loop_lag import SUSTAINED_LAG_S, LoopLag
+from gateway.contracts.outcomes import UNREAD, OutcomeCounts
 from gateway.pools.engines.breaker import CLOSED, CONNECT
 from gateway.proxy.attempt import RelaySettings
 from routing.policy.policy_document import RoutingPolicy
@@ -105,7 +106,11 @@ async def test_requests_are_rejected_during_sustained_lag_and_served_again_after
                 assert (status, answer["error"]["code"]) == (429, "gateway_late")
         assert not any(path == "/tokenize" for _, path, _, _ in one.asked)
         await gateway.gateway.requests.flush()
-        assert gateway.gateway.metrics.traffic_rows.value("recorded") == 0
+        # Nothing is known of their prompts, and what happened is recorded anyway.
+        assert gateway.gateway.metrics.traffic_rows.value("recorded") == 3
+        counted = gateway.pool.outcomes.outcomes()
+        assert counted.lengths == {UNREAD: OutcomeCounts(rejected=3)}
+        assert (list(counted.tenants), list(counted.keys)) == (["tenant-a"], ["ka"])
         text = await gateway.metrics()
         assert 'headway_rejections_total{code="gateway_late",pool="pool"} 3.0' in text
         assert "headway_gateway_late 1.0" in text
