@@ -13,10 +13,21 @@ from controlplane.platform.actor import Actor
 from controlplane.platform.bus import fleet_keyring
 from controlplane.platform.role import Role
 from controlplane.platform.roles import may
-from controlplane.platform.search_filter import SearchFilter, moment_of
+from controlplane.platform.search_filter import SearchFilter, UnreadableFilterError, moment_of
 from controlplane.request_log.models.decision_index import DecisionIndex
 from gateway.contracts.stored_decision import DIGESTS, session_digest
 
+ON_TIME, LATE, FAILED, REJECTED, RUNNING = "on_time", "late", "failed", "rejected", "running"
+STATES = {
+    ON_TIME: Q(outcome="completed", late=False),
+    LATE: Q(outcome="completed", late=True),
+    # Each missed its objective, which lets a database use the index of those.
+    FAILED: Q(outcome="failed", late=True),
+    REJECTED: Q(outcome="rejected", late=True),
+    # No stored decision: gateways list them.
+    RUNNING: Q(pk__in=()),
+}
+"""Conditions of the states of requests."""
 _DIGEST = re.compile(r"[0-9a-f]{12}")
 _SECONDS = re.compile(r"[0-9]{1,10}(\.[0-9]{1,3})?")
 
@@ -42,8 +53,10 @@ class DecisionFilter(SearchFilter):
     cause: str = ""
     """Cause of the largest part of the decision's regret."""
     mismatch: str = ""
+    state: str = ""
+    """One of STATES."""
     late: str = ""
-    """1: only decisions that missed their objective."""
+    """1: only decisions that missed their objective: late, failed or rejected."""
     since: str = ""
     until: str = ""
 
@@ -58,6 +71,10 @@ def visible_decisions(actor: Actor) -> QuerySet[DecisionIndex]:
 def search(actor: Actor, wanted: DecisionFilter) -> QuerySet[DecisionIndex]:
     """Return the visible decisions that match, newest first. Raises UnreadableFilterError."""
     decisions = visible_decisions(actor).filter(**_equal(wanted))
+    if wanted.state:
+        if wanted.state not in STATES:
+            raise UnreadableFilterError(f"State is one of {', '.join(STATES)}.")
+        decisions = decisions.filter(STATES[wanted.state])
     if wanted.session:
         decisions = decisions.filter(session__in=digests_of(wanted.session))
     for name in ("session", "arm"):

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from django.db.models import Count, F, FloatField, Q, QuerySet, Sum, Value
+from django.db.models import Count, F, FloatField, QuerySet, Sum, Value
 from django.db.models.functions import Cast
 
 from controlplane.fleet.models.engine import Engine
-from controlplane.platform.format import clock_time, duration, whole
+from controlplane.platform.format import UNKNOWN, clock_time, duration, whole
 from controlplane.platform.format import count as count_words
-from controlplane.request_log.decision_search import narrowed
+from controlplane.request_log.decision_search import FAILED, LATE, REJECTED, STATES, narrowed
 from controlplane.request_log.decision_story.advice import CAUSE_WORDS
 from controlplane.request_log.models.decision_index import DecisionIndex
 from gateway.pools.engines.hit_words import CAUSE_TITLES
@@ -21,6 +21,7 @@ from routing.trials.arms import CANARY, CONTROL, LIVE
 from web.live.engine_card import reason_title
 from web.shell.chart import place
 
+MISSED = (LATE, FAILED, REJECTED)
 BARS = 150
 MAX_SPAN_MS = 3_600_000
 """Maximum span of the strip in milliseconds: one hour."""
@@ -30,8 +31,8 @@ _FULL_REGRET_MS = 2000
 """Regret in milliseconds at which its bar is full."""
 SHAPES = {
     "completed": ("serving", "On time"),
-    "failed": ("lost", "Failed"),
-    "rejected": ("lost", "Rejected"),
+    "failed": ("failed", "Failed"),
+    "rejected": ("rejected", "Rejected"),
     "cancelled": ("maintenance", "Client disconnected"),
     "client_error": ("maintenance", "Rejected by engine"),
     "unanswered": ("unknown", "No completion report"),
@@ -64,9 +65,10 @@ def lines(rows: Sequence[DecisionIndex]) -> list[dict[str, Any]]:
 def _line(row: DecisionIndex, engine: str) -> dict[str, Any]:
     shape, state = SHAPES.get(row.outcome, ("unknown", row.outcome))
     if row.late and row.outcome == "completed":
-        shape, state = "lost", "Late"
+        shape, state = "late", "Late"
     at = datetime.fromtimestamp(row.at_ms / 1000, UTC)
-    regret_ms = row.regret_ms or 0
+    # Of a request without an engine, and without a first token, nothing of these is known.
+    regret_ms = row.regret_ms if row.engine else None
     return {
         "row": row,
         "iso": at.isoformat(timespec="milliseconds"),
@@ -75,20 +77,23 @@ def _line(row: DecisionIndex, engine: str) -> dict[str, Any]:
         "state": state,
         "reason": reason_title(row.reason),
         "engine": engine,
-        "prompt": whole(row.prompt_tokens),
-        "predicted": whole(row.predicted_tokens),
-        "reported": "—" if row.reported_tokens is None else whole(row.reported_tokens),
+        "prompt": whole(row.prompt_tokens) if row.prompt_tokens else UNKNOWN,
+        "predicted": whole(row.predicted_tokens) if row.engine else UNKNOWN,
+        "reported": UNKNOWN if row.reported_tokens is None else whole(row.reported_tokens),
         "mismatch": CAUSE_TITLES.get(row.mismatch, ""),
-        "ttft": "—" if row.ttft_ms is None else duration(row.ttft_ms / 1000),
-        "regret": duration(regret_ms / 1000) if regret_ms else "0",
-        "regret_width": place(min(100.0, 100 * regret_ms / _FULL_REGRET_MS), 1),
+        "ttft": UNKNOWN if row.ttft_ms is None else duration(row.ttft_ms / 1000),
+        "regret": UNKNOWN if regret_ms is None else duration(regret_ms / 1000) if regret_ms else "0",
+        "regret_width": place(min(100.0, 100 * (regret_ms or 0) / _FULL_REGRET_MS), 1),
         "tried": ARM_WORDS[row.arm] if row.arm in (CANARY, CONTROL) else "",
         "regret_cause": CAUSE_WORDS.get(row.regret_cause, ""),
     }
 
 
 def strip(rows: QuerySet[DecisionIndex], span: Span, now_ms: int) -> dict[str, Any]:
-    """Return decisions per second as bars in percent, with the late ones marked; sampled decisions are weighted up."""
+    """Return decisions per second as bars in percent, with late, failed and rejected ones in their colors.
+
+    Sampled decisions are weighted up.
+    """
     weight = Sum(Value(1.0) / F("share"), output_field=FloatField())
     grouped = (
         narrowed(rows, span.begin_ms, span.end_ms)
@@ -97,14 +102,18 @@ def strip(rows: QuerySet[DecisionIndex], span: Span, now_ms: int) -> dict[str, A
             bar=Cast((F("at_ms") - span.begin_ms) / span.bar_ms, output_field=DecisionIndex._meta.get_field("at_ms"))
         )
         .values("bar")
-        .annotate(count=weight, late=Count("pk", filter=Q(late=True)))
+        .annotate(count=weight, **{f"{state}_count": Count("pk", filter=STATES[state]) for state in MISSED})
     )
     bar_s = span.bar_ms / 1000
-    counts = [(int(item["bar"]), item["count"] / bar_s, item["late"] / bar_s) for item in grouped]
+    counts = [
+        (int(item["bar"]), item["count"] / bar_s, {state: item[f"{state}_count"] / bar_s for state in MISSED})
+        for item in grouped
+    ]
     most = max((count for _, count, _ in counts), default=0.0)
+    missed = {state: whole(sum(parts[state] for _, _, parts in counts) * bar_s) for state in MISSED}
     wide = 100 * span.bar_ms / (span.end_ms - span.begin_ms)
     return {
-        "bars": [_strip_bar(span, item, most or 1.0, wide) for item in sorted(counts)],
+        "bars": [_strip_bar(span, item, most or 1.0, wide) for item in sorted(counts, key=lambda item: item[0])],
         "most": f"{most:.1f}" if most < 10 else f"{most:.0f}",
         "running": _percent_of_running(span, now_ms),
         "begin_ms": span.begin_ms,
@@ -113,7 +122,7 @@ def strip(rows: QuerySet[DecisionIndex], span: Span, now_ms: int) -> dict[str, A
         "end": clock_time(span.end_ms / 1000),
         "seconds": f"{bar_s:g}",
         "total": count_words(round(sum(count for _, count, _ in counts) * bar_s), "decision"),
-        "late": whole(sum(late for _, _, late in counts) * bar_s),
+        **missed,
     }
 
 
@@ -123,17 +132,21 @@ def _percent_of_running(span: Span, now_ms: int) -> str:
     return place(100 * (begin_ms - span.begin_ms) / (span.end_ms - span.begin_ms)) if begin_ms < span.end_ms else ""
 
 
-def _strip_bar(span: Span, counted: tuple[int, float, float], most: float, wide: float) -> dict[str, str]:
-    number, count, late = counted
-    high, late_high = 100 * count / most, 100 * min(late, count) / most
+def _strip_bar(span: Span, counted: tuple[int, float, dict[str, float]], most: float, wide: float) -> dict[str, Any]:
+    number, count, missed = counted
+    high, parts, top = 100 * count / most, [], 100.0
+    for state in MISSED:
+        part = 100 * missed[state] / most
+        top -= part
+        if part:
+            parts.append({"state": state, "y": place(max(0.0, top)), "height": place(part)})
     return {
         "x": place(number * wide, 3),
         "width": place(wide * 0.86, 3),
         "y": place(100 - high),
         "height": place(high),
-        "late_y": place(100 - late_high),
-        "late_height": place(late_high),
+        "parts": parts,
         "clock": clock_time((span.begin_ms + number * span.bar_ms) / 1000),
         "count": f"{count:.1f}",
-        "late": f"{late:.1f}",
+        **{state: f"{missed[state]:.1f}" for state in MISSED},
     }

@@ -9,7 +9,15 @@ from typing import Any
 
 from gateway.bus.bus import Bus
 from gateway.contracts.fleet_sample import EngineSample, FleetSample
-from gateway.contracts.recent_question import ANSWER, ANSWERED, ASKED, QUESTION, RecentAnswer, RecentQuestion
+from gateway.contracts.recent_question import (
+    ANSWER,
+    ANSWERED,
+    ASKED,
+    QUESTION,
+    RecentAnswer,
+    RecentQuestion,
+    RunningRequest,
+)
 from gateway.contracts.stored_decision import RUNNING, StoredDecision
 from routing.values import reasons
 from routing.values.decision import Candidate, Decision
@@ -24,6 +32,7 @@ class FakeGateway:
 
     def __init__(self, bus: Bus, decisions: Sequence[StoredDecision] = ()) -> None:
         self.decisions = decisions
+        self.running: tuple[RunningRequest, ...] = ()
         self._bus = bus
         self.stop = bus.subscribe(ASKED, self._receive)
 
@@ -32,7 +41,11 @@ class FakeGateway:
 
     def _receive(self, _topic: str, value: bytes) -> None:
         question = QUESTION.decode(value)
-        answer = RecentAnswer(question.question_id, tuple(self._asked_for(question)))
+        running = tuple(
+            item for item in self.running if question.running and question.pool_ids in ((), (item.pool_id,))
+        )
+        decisions = () if question.running else tuple(self._asked_for(question))
+        answer = RecentAnswer(question.question_id, decisions, running)
         self._bus.notify(ANSWERED + question.asker, ANSWER.encode(answer))
 
     def _asked_for(self, question: RecentQuestion) -> list[StoredDecision]:

@@ -10,12 +10,16 @@ import pytest
 from django.test import Client
 from pytest_django import DjangoAssertNumQueries
 
+from controlplane.platform.bus import get_bus
 from controlplane.request_log.models.decision_index import DecisionIndex
 from controlplane.request_log.models.segment import Segment
+from controlplane.request_log.recent_decisions import recent_decisions
+from gateway.contracts.recent_question import RunningRequest
 from routing.values import reasons
 from routing.values.engine_pair import EnginePair
 from tests.controlplane.request_log.store.records import START, keep, on_time, stored
 from tests.page_text import page_text
+from tests.web.request_log.fake_decisions import FakeGateway
 from tests.web.role_clients import client_of, make_person, make_pool
 from web.request_log import decision_pictures as pictures
 from web.request_log.decisions import PAGE_ROWS
@@ -121,13 +125,65 @@ def test_unknown_engine_is_reported(viewer: Client) -> None:
 
 
 def test_late_decision_has_the_same_icon_in_the_table_as_on_its_page(viewer: Client) -> None:
-    assert re.search(r"#s-lost\"/></svg><span>Late<", show(viewer, "/decisions?late=1"))
+    assert re.search(r"#s-late\"/></svg><span>Late<", show(viewer, "/decisions?late=1"))
+
+
+def test_late_failed_and_rejected_have_their_own_filters_counts_and_shapes(viewer: Client) -> None:
+    keep(
+        on_time("d-5", START + 4, outcome="failed", late=True, first_token_after_s=None),
+        on_time("d-6", START + 5, outcome="rejected", late=True, first_token_after_s=None, cached_tokens=None),
+        on_time("d-7", START + 6, outcome="cancelled"),
+    )
+    DecisionIndex.objects.filter(decision_id="d-6").update(engine="", prompt_tokens=0)
+    span = "since=2027-01-15T08:00:00&until=2027-01-15T08:01:00"
+    for state, name, word in (("late", LATE, "Late"), ("failed", "d-5", "Failed"), ("rejected", "d-6", "Rejected")):
+        page = show(viewer, f"/decisions?state={state}&{span}")
+        assert re.findall(r'class="ledger-open ledger-time" href="/decisions/([^"]*)"', page) == [name]
+        assert f'#s-{state}"/></svg><span>{word}<' in page
+        counts = re.findall(r"<span>([A-Z][a-z ]+)</span>\s*<b>([^<]*)</b>", page)
+        assert counts == [
+            ("All ended", "6"), ("On time", "3"), ("Late", "1"), ("Failed", "1"), ("Rejected", "1"), ("Running", "—"),
+        ]  # fmt: skip
+        missed = {name: int(name == state) for name in ("late", "failed", "rejected")}
+        words = "{late} late, {failed} failed, {rejected} rejected".format(**missed)
+        assert words in " ".join(page.split())
+    row = page.partition('id="decision-rows"')[2].partition("</tr>")[0]
+    assert [cell.strip() for cell in re.findall(r'<td class="number">\s*([^<]*)', row)] == ["—", "—", "—"]
+    assert "<td>—</td>" in row
+    show(viewer, "/decisions?state=slow", 400)
+
+
+def test_requests_that_still_run_come_first_where_late_ones_are_listed(viewer: Client) -> None:
+    # The query uses the bus of this test.
+    recent_decisions.cache_clear()
+    gateway = FakeGateway(get_bus())
+    waiting = RunningRequest("r-1", "pool-a", "acme", "k", "", 900, START, 7.2, 3.5)
+    gateway.running = (
+        waiting,
+        RunningRequest("r-2", "pool-a", "acme", "k", "engine-17", 900, START + 1, 1.0, 3.5),
+        RunningRequest("r-3", "pool-b", "other", "k", "engine-17", 0, START + 2, 9.0, 3.5, 4.0),
+    )
+    page = show(viewer, "/decisions?state=late")
+    assert page.index("Waiting 7.20 s") < page.index("Answering for 5.00 s") < page.index(LATE)
+    assert ('href="/decisions/r-3"' in page, "r-1" in page, "r-2" in page) == (True, False, False)
+    assert "No first token for 1.00 s" in show(viewer, "/decisions?state=running")
+    assert "Waiting" not in show(viewer, "/decisions?state=running&tenant=other")
+    assert "Waiting" not in show(viewer, "/decisions")
+    tapped = viewer.get("/decisions/tap?after=0&late=1&strip=1").json()
+    assert "Waiting" in tapped["running"]
+    from controlplane.fleet.models.pool import Pool
+
+    person = client_of(make_person("pool_viewer", Pool.objects.get(slug="pool-b")))
+    seen = show(person, "/decisions?state=running")
+    assert ("Answering" in seen, "Waiting" in seen) == (True, False)
+    gateway.stop()
+    recent_decisions.cache_clear()
 
 
 def test_strip_extrapolates_from_sampled_decisions(viewer: Client) -> None:
     DecisionIndex.objects.filter(decision_id="d-2").update(share=0.1)
     page = show(viewer, "/decisions?since=2027-01-15T08:00:00&until=2027-01-15T08:01:00")
-    assert "13 decisions, 1 late, 10/s at most" in page
+    assert "13 decisions, 1 late, 0 failed, 0 rejected, 10/s at most" in " ".join(page.split())
 
 
 @pytest.mark.parametrize(

@@ -79,9 +79,13 @@ export class Tap {
     }
   }
 
-  /** @param {{ after: string, count: number, rows: string, strip?: string }} news */
-  #take({ after, count, rows, strip }) {
+  /** @param {{ after: string, count: number, rows: string, strip?: string, states?: string, running?: string }} news */
+  #take({ after, count, rows, strip, states, running }) {
     this.after = after;
+    if (strip && !this.paused) {
+      replaceUnread(document.getElementById('decision-states'), states);
+      replaceUnread(document.getElementById('running-rows'), running);
+    }
     const body = document.getElementById('strip-body');
     if (strip && body && !body.querySelector('.strip-brush')) {
       const open = find(body, '.decision-strip-twin')?.hidden === false;
@@ -118,6 +122,15 @@ export class Tap {
     this.count = 0;
     this.news.hidden = true;
   }
+}
+
+/**
+ * Replace the contents of a part, unless the focus is in it.
+ * @param {HTMLElement | null} part
+ * @param {string | undefined} html
+ */
+function replaceUnread(part, html) {
+  if (part && html !== undefined && !part.contains(document.activeElement)) part.innerHTML = html;
 }
 
 /**
