@@ -7,10 +7,14 @@ from datetime import datetime, timedelta
 
 import msgspec
 
+from controlplane.fleet.visibility import visible_pools
 from controlplane.incidents import words
 from controlplane.incidents.models.incident import Incident, IncidentState
+from controlplane.platform.actor import Actor
 from controlplane.platform.bus import get_bus
 from controlplane.platform.format import percent
+from controlplane.platform.role import Role
+from controlplane.platform.roles import may
 from gateway.contracts.wire import MIB, WireForm
 from planning.incidents.episodes import Episode
 from routing.values.prepared_struct import prepared
@@ -44,6 +48,22 @@ class IncidentNotices(msgspec.Struct, frozen=True):
 
 _notices = WireForm(IncidentNotices, "notices of incidents", limit=4 * MIB)
 encode_notices, decode_notices = _notices.encode, _notices.decode
+
+
+def open_notices(actor: Actor) -> tuple[IncidentNotice, ...]:
+    """Return the open incidents that the actor may see, from the bus: every page shows their number."""
+    value = get_bus().latest(TOPIC)
+    notices = decode_notices(value).notices if value is not None else ()
+    open_ones = tuple(item for item in notices if item.closed is None)
+    if not open_ones or may(actor, Role.VIEWER):
+        return open_ones
+    pools = set(visible_pools(actor).values_list("slug", flat=True))
+    return tuple(item for item in open_ones if item.pool in pools)
+
+
+def mark_of(notice: IncidentNotice) -> str:
+    """Return the on-time share for the title of a browser's tab; a mark alone if it is unknown."""
+    return f"◆ {percent(notice.on_time)}" if notice.on_time is not None else "◆"
 
 
 def publish_notices(now: datetime) -> None:

@@ -13,6 +13,8 @@ from typing import TypeAlias
 
 import msgspec
 
+ON_TIME_TARGET = 0.90
+"""Share of requests that should be on time, for pools without an objective of their own."""
 ON_TIME, LATE, FAILED, REJECTED = range(4)
 Outcomes: TypeAlias = tuple[int, int, int, int]
 """Ended requests: on time, late, failed, rejected. Each request is in one of them."""
@@ -120,7 +122,7 @@ class PoolSigns(msgspec.Struct, frozen=True, kw_only=True):
     pool_id: str
     name: str
     region: str = ""
-    target: float = 0.9
+    target: float = ON_TIME_TARGET
     """Share of requests that should be on time."""
     policy_version: int = 1
     tables: Tables
