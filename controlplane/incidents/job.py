@@ -60,7 +60,7 @@ def detect(watch: IncidentWatch, now: datetime) -> bool:
     changes = [*watch.changes(), *_aborted_canaries(now)]
     if not _is_needed(watch, changes):
         return False
-    lease = acquire(JOB, this_owner(), LEASE)
+    lease = acquire(JOB, this_owner(), LEASE, clock=lambda: now)
     if lease is None:
         return False
     stored = JobRun.objects.values_list("memory", flat=True).get(pk=lease.run_id)

@@ -85,7 +85,9 @@ def episode_of(incident: Incident) -> Episode:
 def notice_of(incident: Incident) -> IncidentNotice:
     """Return the incident's sentence."""
     episode = episode_of(incident)
-    parts: Iterable[str] = (words.why(episode), f"{words.outcome_words(words.all_hit(episode))}.", _trend(episode))
+    # The title has the finding already.
+    why = words.evidence(episode) if episode.certain else words.why(episode)
+    parts: Iterable[str] = (why, f"{words.outcome_words(words.all_hit(episode))}.", _trend(episode))
     return IncidentNotice(
         incident.pk,
         incident.pool,

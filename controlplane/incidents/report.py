@@ -9,7 +9,7 @@ from controlplane.access.audit_search import visible_events
 from controlplane.incidents import words
 from controlplane.incidents.models.incident import Incident, IncidentState
 from controlplane.incidents.notices import episode_of
-from controlplane.platform.actor import Actor
+from controlplane.platform.actor import PROGRAM, Actor
 from controlplane.platform.format import percent
 from controlplane.platform.models.api_key import ApiKey
 from controlplane.platform.models.audit_event import AuditEvent
@@ -18,7 +18,19 @@ from controlplane.platform.roles import may
 from gateway.contracts.outcomes import LENGTHS, OTHERS, UNREAD
 from planning.incidents import causes
 from planning.incidents.episodes import Episode
-from planning.incidents.signs import FAILED, LATE, REJECTED, Outcomes, Table, missed, on_time_share, requests
+from planning.incidents.signs import (
+    ALL,
+    FAILED,
+    LATE,
+    NONE,
+    ON_TIME_TARGET,
+    REJECTED,
+    Outcomes,
+    Table,
+    missed,
+    on_time_share,
+    requests,
+)
 
 BEFORE = timedelta(hours=1)
 MAX_CHANGES = 40
@@ -49,7 +61,7 @@ def report_of(incident: Incident, actor: Actor) -> dict[str, Any]:
         "last_bad_at": incident.last_bad_at.isoformat(),
         "closed_at": incident.closed_at.isoformat() if incident.closed_at else None,
         "acknowledged_by": incident.acknowledged_by,
-        "wrong": f"{words.outcome_words(hit)} since {incident.onset:%H:%M:%S} UTC.",
+        "wrong": _wrong(episode),
         "why": words.why(episode),
         "cure": words.cure(episode),
         "certain": episode.certain,
@@ -78,16 +90,26 @@ def report_of(incident: Incident, actor: Actor) -> dict[str, Any]:
     }
 
 
+def _wrong(episode: Episode) -> str:
+    """Return the requests hit, and the fall of the on-time share."""
+    usual = on_time_share(episode.before.get(ALL, {}).get("", NONE))
+    fall = f"from {percent(usual)} " if usual is not None else ""
+    if episode.lowest is None:
+        return f"{words.outcome_words(words.all_hit(episode))}."
+    low = f"The on-time share fell {fall}to {percent(episode.lowest)}; the target is {percent(ON_TIME_TARGET)}."
+    return f"{words.outcome_words(words.all_hit(episode))}. {low}"
+
+
 def changes_before(incident: Incident, episode: Episode, actor: Actor) -> list[dict[str, Any]]:
     """Return the visible changes of the hour before the onset, nearest first, each with a verdict: cause or not."""
     # The gateway applies a change a moment after the audit has it; clocks differ a little.
     until = incident.onset + timedelta(seconds=10)
     events = visible_events(actor).filter(at__gte=incident.onset - BEFORE, at__lt=until).order_by("-at", "-id")
-    found = [event for event in events[: 4 * MAX_CHANGES] if not event.verb.startswith(_OWN)][:MAX_CHANGES]
+    found = [event for event in events[: 4 * MAX_CHANGES] if _is_shown(event)][:MAX_CHANGES]
     return [
         {
             "at": event.at.isoformat(),
-            "before_s": round((incident.onset - event.at).total_seconds()),
+            "before_s": max(0, round((incident.onset - event.at).total_seconds())),
             "verb": event.verb,
             "object": _object_name(event),
             "by": event.actor_name,
@@ -96,6 +118,13 @@ def changes_before(incident: Incident, episode: Episode, actor: Actor) -> list[d
         }
         for event in found
     ]
+
+
+def _is_shown(event: AuditEvent) -> bool:
+    """Return whether a person or key made the change, or it is one that can be a cause: jobs record many others."""
+    if event.verb.startswith(_OWN):
+        return False
+    return event.via != PROGRAM or any(event.verb in verbs for verbs in _OF_CAUSES.values())
 
 
 def _verdict(event: AuditEvent, incident: Incident, episode: Episode) -> str:

@@ -68,7 +68,7 @@ CAUSES: dict[str, CauseWords] = {
     causes.FLOOD: CauseWords(
         lambda cause: f"Tenant {cause.name} sends a flood of requests",
         lambda cause: (
-            f"{_per_s(cause, 'tenant_per_s')} instead of {_per_s(cause, 'tenant_usual_per_s')}; "
+            f"It sends {_per_s(cause, 'tenant_per_s')} instead of {_per_s(cause, 'tenant_usual_per_s')}; "
             f"{percent(cause.figures.get('tenant_share'))} of all, "
             f"usually {percent(cause.figures.get('tenant_usual_share'))}."
         ),
@@ -77,7 +77,9 @@ CAUSES: dict[str, CauseWords] = {
     ),
     causes.DEMAND: CauseWords(
         lambda _: "More requests arrive than usual",
-        lambda cause: f"{_per_s(cause, 'per_s')} instead of {_per_s(cause, 'usual_per_s')}, from several tenants.",
+        lambda cause: (
+            f"There are {_per_s(cause, 'per_s')} instead of {_per_s(cause, 'usual_per_s')}, from several tenants."
+        ),
         "Add engines; see the Automation page.",
         "capacity",
     ),
@@ -107,15 +109,15 @@ CAUSES: dict[str, CauseWords] = {
     ),
     causes.FAILS: CauseWords(
         lambda cause: f"{cause.name} is sick",
-        lambda cause: f"{_figure('failures', '{:.0f}'.format)(cause)} consecutive requests failed. {_reported(cause)}",
+        lambda cause: f"Failed requests in a row: {_figure('failures', '{:.0f}'.format)(cause)}. {_reported(cause)}",
         "Check the engine; read its log.",
         "quarantine",
     ),
     causes.TOKENIZER: CauseWords(
         lambda cause: f"The tokenizer of {cause.name} is late",
         lambda cause: (
-            f"{count(round(cause.figures.get('late', 0)), 'call')} to it took too long, "
-            f"{percent(cause.figures.get('share'))} of all late calls."
+            f"It was late {count(round(cause.figures.get('late', 0)), 'time')}, "
+            f"{percent(cause.figures.get('share'))} of all late tokenizer calls."
         ),
         "Give the engine's API server more CPU.",
         "quarantine",
@@ -229,8 +231,13 @@ def why(episode: Episode) -> str:
         return "Unsure: no cause has enough evidence."
     first = episode.causes[0]
     if episode.certain:
-        return f"{CAUSES[first.kind].finding(first)}. {CAUSES[first.kind].evidence(first)}"
+        return f"{CAUSES[first.kind].finding(first)}. {evidence(episode)}"
     return f"Unsure: {'; or '.join(CAUSES[item.kind].finding(item) for item in episode.causes[:3])}."
+
+
+def evidence(episode: Episode) -> str:
+    """Return the evidence of the likeliest cause as a sentence; empty without a cause."""
+    return CAUSES[episode.causes[0].kind].evidence(episode.causes[0]) if episode.causes else ""
 
 
 def cure(episode: Episode) -> str:

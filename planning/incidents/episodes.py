@@ -226,7 +226,7 @@ def _open(
     if back is not None:
         again = msgspec.structs.replace(back, closed=None, dismissed=False)
         return _followed(again, symptoms, log, changes), False
-    subject = f"{symptoms[0].subject}-" if not pool_id else ""
+    subject = f"{symptoms[0].subject}-" if not pool_id and symptoms[0].subject else ""
     episode = Episode(
         key=f"{pool_id or 'fleet'}-{subject}{onset:.0f}",
         pool_id=pool_id,

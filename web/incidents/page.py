@@ -6,7 +6,7 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
 
-from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import get_object_or_404, render
 from django.urls import reverse
 from django.utils import timezone
@@ -97,6 +97,8 @@ def incident_export(request: HttpRequest, number: int, form: str) -> HttpRespons
 def handle_incident(request: HttpRequest, number: int, act: str) -> HttpResponse:
     """Acknowledge, close, note, or try another version on the window."""
     found, actor = _found(request, number), console_actor(request)
+    if act not in _ACTS:
+        raise Http404
     done = attempted(lambda: _ACTS[act](found, actor, request), ConflictError, NoRoomError, TooManyWaitError)
     if isinstance(done, FormRejection):
         return _page(request, found, problem=done.words, status=done.status)

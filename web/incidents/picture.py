@@ -73,6 +73,8 @@ def incident_picture(
     columns = past_columns(stretch, fleet_feed().recent(scope).columns, scope).columns
     if not columns:
         return None
+    # Nothing was recorded before the program started.
+    first = max(first, float(columns[0].index * column_s))
 
     def across(at: float) -> float:
         return x(min(1.0, max(0.0, (at - first) / (last - first))))
@@ -93,7 +95,7 @@ def incident_picture(
         hidden=hidden,
         points=" ".join(point(across(at + column_s / 2), max(0.0, up(share))) for at, share, _ in known),
         target=place(y(up(target))),
-        across=tuple(Tick(place(across(at)), clock_time(at)) for at in times),
+        across=tuple(Tick(place(across(at)), clock_time(at)) for at in times[:-1]),
         up=tuple(Tick(place(y(up(share))), brief_percent(share)) for share in (bottom, (1 + bottom) / 2, 1.0)),
         marks=tuple(Tick(place(across(at)), words) for at, words in marks if first <= at <= last),
         summary=f"On-time share, lowest {percent(low)}, and the work of {len(bands)} engines",

@@ -56,8 +56,9 @@ NAVIGATION = (
 def shell_context(request: HttpRequest, **page: Any) -> dict[str, Any]:
     """Return a page's template context: the shell's part and the page's own part."""
     theme = request.COOKIES.get(THEME_COOKIE, "")
-    # An error page may have no user.
-    found = open_notices(console_actor(request)) if getattr(request, "user", None) is not None else ()
+    # The login page has no person, and an error page may have no user at all.
+    known = getattr(getattr(request, "user", None), "is_authenticated", False)
+    found = open_notices(console_actor(request)) if known else ()
     return {
         # The stored choice is rendered by the server, so that the first paint has the right colours.
         "theme": theme if theme in THEMES else "",

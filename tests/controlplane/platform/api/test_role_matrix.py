@@ -13,6 +13,7 @@ from django.core import serializers
 from django.http import HttpResponse
 
 from controlplane.fleet.models.model_service import ModelService
+from controlplane.incidents.models.incident import Incident
 from controlplane.platform.models.audit_event import AuditEvent
 from controlplane.platform.models.job_run import JobRun
 from controlplane.platform.role import Role
@@ -41,6 +42,7 @@ def real(world: World, path: str) -> str:
     key, canary = world.keys["traffic_key"].key_id, Canary.objects.latest("pk").key
     shadow = Shadow.objects.latest("pk").pk
     ids = {"key": key, "run": run, "event": event, "recording": recording, "whatif": whatif}
+    ids["incident"] = Incident.objects.latest("pk").pk
     service = ModelService.objects.latest("pk").slug
     return path.format(**ids, service=service, shadow=shadow, canary=canary)
 
