@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import logging
+import signal
 import time
 from dataclasses import dataclass
 
-from django.db import models, transaction
+from django.db import DatabaseError, models, transaction
 
 from controlplane.fleet.models.engine import DesiredState, Engine
-from controlplane.platform import recorded_change
-from controlplane.platform.actor import Actor
+from controlplane.platform import audit, recorded_change
+from controlplane.platform.actor import Actor, program
 from controlplane.platform.conflict import ConflictError
 from controlplane.platform.live_fleet.samples import fleet_samples
 from controlplane.platform.revisions import locked
@@ -19,6 +21,8 @@ from routing.values.counted import count
 
 MAX_AGE_S = 10.0
 """Maximum age of a sample that is used for work in flight. Samples arrive twice a second."""
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,3 +131,22 @@ def _reject_unless_empty(engine: Engine, in_flight: int | None, *, lost: bool) -
     if in_flight:
         requests = count(in_flight, "request is", "requests are")
         raise EngineNotEmptyError(f"{requests} in flight on {engine.name}; delete it when they are done.")
+
+
+def record_exit(engine_id: str, status: int) -> None:
+    """Write an audit event about the end of an engine's process: its exit code, or minus the signal that killed it.
+
+    Processes that are no engines are ignored. While the database is unavailable, only the log has the end.
+    """
+    signals = {item.value: item.name for item in signal.Signals}
+    how = (
+        f"was killed by {signals.get(-status, f'signal {-status}')}" if status < 0 else f"ended with exit code {status}"
+    )
+    try:
+        with transaction.atomic():
+            engine = Engine.objects.select_related("pool").filter(engine_id=engine_id).first()
+            if engine is not None:
+                why = f"{engine.name} {how}"
+                audit.record_for(program("supervisor"), "engine.exit", engine, after={"exit_status": status}, why=why)
+    except DatabaseError as error:
+        logger.warning("an exit cannot be recorded", extra={"engine": engine_id, "error": type(error).__name__})

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import msgspec
 
 from controlplane.platform.format import some_names
-from gateway.contracts.fleet_sample import EngineSample, FleetSample, PoolSample
+from gateway.contracts.fleet_sample import EngineFaults, EngineSample, FleetSample, PoolSample
 from routing.values.counted import count
 
 MAX_MARKERS = 64
@@ -16,6 +16,10 @@ MAX_MARKERS = 64
 WAVE_S = 30.0
 """Starts in one pool within this time of each other share one marker."""
 
+CALM_S = 10.0
+"""Failed requests within this time of a loss or restart belong to it."""
+EVENTS = {"lost": "engine.lost", "restarted": "engine.restart"}
+"""Kinds of markers that are audit events, too, and their verbs."""
 _QUIET_STATES = frozenset({"serving"})
 _STARTS = frozenset({"starting", "started", "joined", "unknown"})
 
@@ -56,6 +60,7 @@ class AnnotationLog:
         self._span_s = span_s
         self._markers: deque[Annotation] = deque(maxlen=MAX_MARKERS)
         self._waves: dict[str, _Wave] = {}
+        self._calm: dict[str, EngineFaults] = {}
         self._number = 0
 
     @property
@@ -91,10 +96,30 @@ class AnnotationLog:
             if change[0] in _STARTS:
                 self._start(sample.at, change, engine)
             else:
-                self._mark(sample.at, change[0], engine.name, change[1], engine.pool_id, engine.engine_id)
+                text = change[1] + (self._failures(engine) if change[0] in EVENTS else "")
+                self._mark(sample.at, change[0], engine.name, text, engine.pool_id, engine.engine_id)
+        self._note_calm(sample)
         for engine in before.values():
             text = f"{engine.name} was removed from the fleet"
             self._mark(sample.at, "left", f"{engine.name} removed", text, engine.pool_id, engine.engine_id)
+
+    def _note_calm(self, sample: FleetSample) -> None:
+        """Remember each engine's failed requests until those of the last CALM_S seconds."""
+        before, self._calm = self._calm, {}
+        for engine in sample.engines:
+            if (faults := engine.faults) is not None:
+                recent = sample.at - (faults.failed_at or 0.0) <= CALM_S
+                self._calm[engine.engine_id] = before.get(engine.engine_id, faults) if recent else faults
+
+    def _failures(self, engine: EngineSample) -> str:
+        """Return the clause about the requests that failed with the engine."""
+        now, calm = engine.faults, self._calm.get(engine.engine_id)
+        if now is None or calm is None:
+            return ""
+        broken, unanswered = now.broken - calm.broken, now.unanswered - calm.unanswered
+        words = [f"; {count(broken, 'stream')} broke"] if broken > 0 else []
+        words += [f"; {count(unanswered, 'request')} got no answer"] if unanswered > 0 else []
+        return "".join(words)
 
     def _start(self, at: float, change: tuple[str, str], engine: EngineSample) -> None:
         """Add the engine to its pool's wave of starts. A wave has one marker, which is replaced as the wave grows."""
@@ -148,13 +173,13 @@ def _engine_change(old: EngineSample | None, new: EngineSample) -> tuple[str, st
     """Return kind and description of an engine's change between two samples; None without a change."""
     if old is None:
         return "joined", f"{new.name} joined the fleet"
-    if old.state != new.state:
-        if new.state in _QUIET_STATES:
-            if old.state in _STARTS:
-                return "started", f"{new.name} serves"
-            return "back", f"{new.name} serves again; it was {old.state}"
+    changed = old.state != new.state
+    if changed and new.state not in _QUIET_STATES:
         reason = f": {new.reason.rstrip('.')}" if new.reason else ""
         return new.state, f"{new.name} is {new.state}{reason}"
+    if changed and old.state in _STARTS:
+        return "started", f"{new.name} serves"
+    was = f"; it was {old.state}" if changed else ""
     if new.incarnation > old.incarnation:
-        return "restarted", f"{new.name} restarted as incarnation {new.incarnation}"
-    return None
+        return "restarted", f"{new.name} restarted as incarnation {new.incarnation}{was}"
+    return ("back", f"{new.name} serves again{was}") if changed else None

@@ -45,10 +45,15 @@ POOL_FLOATS = (
     "migrations_per_s",
     "overtaken_per_s",
     "rejections_per_s",
+    "failed",
+    "rejected",
 )
-"""Values within the interval, as `merge` combines those of its samples."""
+"""Values within the interval, as `merge` combines those of its samples. New ones are added at the end, because stored
+rows lack them.
+"""
 _OTHER_NAMES = {"cv": "load_cv", "on_time": "on_time_share", "hit": "hit_share"}
-_pool_values = attrgetter(*(_OTHER_NAMES.get(name, name) for name in POOL_FLOATS[:-1]))
+_RATES = POOL_FLOATS.index("rejections_per_s")
+_pool_values = attrgetter(*(_OTHER_NAMES.get(name, name) for name in POOL_FLOATS if name != POOL_FLOATS[_RATES]))
 """Read a pool sample's values in the order of POOL_FLOATS. Rejections are stored separately, by code."""
 
 
@@ -109,7 +114,8 @@ def state_byte(state: str) -> int:
 def pool_floats(pool: PoolSample) -> list[float]:
     """Return the pool's values in the order of POOL_FLOATS; NaN: unknown."""
     rejected = None if pool.rejections_per_s is None else sum(pool.rejections_per_s.values())
-    values = (*_pool_values(pool), rejected)
+    values = [*_pool_values(pool)]
+    values.insert(_RATES, rejected)
     return [math.nan if value is None else float(value) for value in values]
 
 

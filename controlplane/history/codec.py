@@ -92,7 +92,8 @@ def decode_part(data: bytes) -> PoolPart:
         if stored.format != FORMAT:
             raise UnreadableRollupError(f"format {stored.format}, not {FORMAT}")
         count = stored.engines
-        pool = [*struct.unpack(f"<{len(POOL_FLOATS)}f", stored.pool)]
+        pool = [*struct.unpack(f"<{len(stored.pool) // 4}f", stored.pool)]
+        pool += [math.nan] * (len(POOL_FLOATS) - len(pool))
     except (zlib.error, msgspec.DecodeError, struct.error) as error:
         raise UnreadableRollupError(str(error)) from error
     sizes = len(stored.floats), len(stored.codes)

@@ -20,13 +20,17 @@ import msgspec
 from celery import shared_task
 from django.db import DatabaseError, transaction
 
+from controlplane.history.annotation import EVENTS, Annotation
 from controlplane.history.bucket import Column
 from controlplane.history.collector import FINE_S, FleetCollector, fleet_collector
 from controlplane.history.merge import merged_by
 from controlplane.history.models.rollup import Rollup, RollupRoster
 from controlplane.history.store import PoolHistoryFacts, read_past, read_peaks, write_columns
+from controlplane.platform import audit
+from controlplane.platform.actor import program
 from controlplane.platform.bus import get_bus
 from controlplane.platform.jobs.lease import Lease, acquire, release, this_owner
+from controlplane.platform.models.audit_event import AuditEvent
 from controlplane.platform.models.job_run import JobRun
 from gateway.bus.bus import Bus
 from gateway.contracts.fleet_sample import PoolSample
@@ -42,6 +46,7 @@ CATCH_UP = 30
 """Maximum number of long intervals made in one run. After a pause of the job, the next runs make the others."""
 FORGET_EVERY = 30
 """Number of fine intervals between two deletions of old rows."""
+ACTOR = program("fleet history")
 HOUR_TOPIC = "fleet_hour"
 """Last-value bus topic with the stored peaks of the last hour, for all web processes and after restarts."""
 HOUR_COLUMNS = 360
@@ -77,9 +82,20 @@ def store_finished(collector: FleetCollector, columns: Sequence[Column], at: flo
         fine = write_columns(FINE_S, columns, markers, facts)
         coarse = _store_coarse(newest)
         forgotten = forget(at) if newest % FORGET_EVERY == 0 else 0
+        _record_events(markers)
     # After the commit: what a failed transaction held waits for the next run.
     collector.confirm(newest, markers[-1].number if markers else 0)
     return RollupRun(fine, coarse, forgotten)
+
+
+def _record_events(markers: Sequence[Annotation]) -> None:
+    """Write an audit event for each lost or restarted engine, unless another process has stored its marker."""
+    for marker in markers:
+        verb = EVENTS.get(marker.kind, "")
+        known = AuditEvent.objects.filter(verb=verb, object_id=marker.engine_id, after__at=marker.at)
+        if verb and not known.exists():
+            about = {"after": {"at": marker.at}, "why": marker.text, "pool": marker.pool_id}
+            audit.record(ACTOR, verb, "engine", marker.engine_id, **about)
 
 
 def stored_hour(at: float) -> StoredHour:

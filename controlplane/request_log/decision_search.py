@@ -84,7 +84,7 @@ def search(actor: Actor, wanted: DecisionFilter) -> QuerySet[DecisionIndex]:
     if wanted.id:
         decisions = decisions.filter(Q(decision_id__startswith=wanted.id) | sent_as(wanted.id))
     if wanted.engine:
-        decisions = decisions.filter(engine__in=[wanted.engine, *_ids_of(wanted.engine)])
+        decisions = decisions.filter(engine__in=[wanted.engine, *engine_ids(wanted.engine)])
     if wanted.since:
         decisions = decisions.filter(at_ms__gte=unix_ms("since", wanted.since))
     if wanted.until:
@@ -134,5 +134,6 @@ def unix_ms(name: str, text: str) -> int:
     return int(moment_of(name, text).timestamp() * 1000)
 
 
-def _ids_of(name: str) -> list[str]:
+def engine_ids(name: str) -> list[str]:
+    """Return the ids of engines with this name."""
     return list(Engine.objects.filter(name=name).values_list("engine_id", flat=True)[:100])

@@ -6,7 +6,8 @@ from collections import OrderedDict, deque
 
 import msgspec
 
-from gateway.contracts.regret import Course, Regret, RegretOption, regret, rejection_regret
+from controlplane.request_log.decision_story.before_words import seconds_of
+from gateway.contracts.regret import ATTEMPT, GATEWAY, TOKENIZER, Course, Regret, RegretOption, regret, rejection_regret
 from gateway.contracts.stored_decision import RUNNING, StoredDecision
 from routing.cost.cost_model import PrefillCost
 from routing.values import reasons
@@ -16,6 +17,15 @@ MAX_DRIFTS = 8
 NEAR_S = 10.0
 """Decisions within this time of each other share the same drift of waits."""
 _UNKNOWN_COST = PrefillCost(0.0, 0.0, 0.0, 0.0)
+
+
+def prefill_s(stored: StoredDecision) -> float:
+    """Return the modeled seconds of prefill on the chosen engine with the reported hit. A decision must have chosen."""
+    decision, cost = stored.decision, stored.cost or _UNKNOWN_COST
+    hit_tokens = decision.hit_tokens if stored.cached_tokens is None else stored.cached_tokens
+    chosen, length = decision.candidates[0], decision.prompt_tokens
+    longer_s = (cost.seconds(length, hit_tokens) - cost.seconds(length, chosen.hit_tokens)) / stored.speed
+    return max(0.0, chosen.compute_s + longer_s)
 
 
 class Hindsight:
@@ -38,7 +48,7 @@ class Hindsight:
         """Return the time that another engine would have saved the completed request; None if unknown."""
         decision, ttft_s = stored.decision, stored.first_token_after_s
         decided_at = stored.arrived_at + stored.decided_after_s
-        candidates, length = decision.candidates, decision.prompt_tokens
+        candidates = decision.candidates
         options = [
             RegretOption(
                 candidate.engine_id,
@@ -52,20 +62,22 @@ class Hindsight:
         before_s = stored.decided_after_s + max(0.0, decision.migrated_s - decision.decided_s)
         if not decision.engine_id:
             return rejection_regret(options, stored.ttft_slo_s - before_s)
-        if ttft_s is None or not candidates or len(stored.attempts) > 1 + (decision.pair is not None):
-            # After a failed attempt the engine's failure explains the lost time, not the choice.
+        tried_again = len(stored.attempts) > 1 + (decision.pair is not None)
+        if ttft_s is None or not candidates or (tried_again and not stored.failures):
+            # An older record does not tell the time of a failed attempt from that of the choice.
             return None
         hit_tokens = decision.hit_tokens if stored.cached_tokens is None else stored.cached_tokens
-        chosen, cost = candidates[0], stored.cost or _UNKNOWN_COST
-        longer_s = (cost.seconds(length, hit_tokens) - cost.seconds(length, chosen.hit_tokens)) / stored.speed
+        chosen = candidates[0]
         course = Course(
             ttft_s,
             decision.queued_s,
-            max(0.0, chosen.compute_s + longer_s),
+            prefill_s(stored),
             hit_tokens,
             before_s,
             stored.may_defer and decision.reason != reasons.MIGRATED,
-            min(before_s, stored.asked_after_s),
+            seconds_of(stored, GATEWAY),
+            seconds_of(stored, TOKENIZER),
+            seconds_of(stored, ATTEMPT),
             stored.overtaken_s,
             stored.known[0].report_age_s if stored.known else None,
         )

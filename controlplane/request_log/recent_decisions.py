@@ -9,15 +9,8 @@ from collections.abc import Sequence
 from controlplane.platform.bus import get_bus
 from gateway.bus.bus import Bus
 from gateway.bus.questions import Questions
-from gateway.contracts.recent_question import (
-    ANSWER,
-    ANSWERED,
-    ASKED,
-    QUESTION,
-    RecentAnswer,
-    RecentQuestion,
-    RunningRequest,
-)
+from gateway.contracts import recent_question as contract
+from gateway.contracts.recent_question import RecentAnswer, RecentQuestion, RunningRequest
 from gateway.contracts.stored_decision import StoredDecision
 
 WAIT_S = 1.0
@@ -27,7 +20,9 @@ class GatewayRecords:
     """Queries all running gateways. Thread-safe."""
 
     def __init__(self, bus: Bus, wait_s: float = WAIT_S) -> None:
-        self._questions: Questions[RecentAnswer] = Questions(bus, ASKED, ANSWERED, ANSWER, wait_s)
+        self._questions: Questions[RecentAnswer] = Questions(
+            bus, contract.ASKED, contract.ANSWERED, contract.ANSWER, wait_s
+        )
 
     def of_engine(self, engine_id: str) -> list[StoredDecision] | None:
         """Return the last decisions that chose the engine, newest first; None if no gateway responds in time."""
@@ -57,7 +52,7 @@ class GatewayRecords:
         def is_answered(answers: list[RecentAnswer]) -> bool:
             return bool(question.decision_id and answers[-1].decisions)
 
-        return self._questions.ask(question.question_id, QUESTION.encode(question), is_answered).answers
+        return self._questions.ask(question.question_id, contract.QUESTION.encode(question), is_answered).answers
 
 
 @functools.cache

@@ -169,7 +169,7 @@ class EngineSample(msgspec.Struct, frozen=True, kw_only=True):
     index_trust: str
     """exact, degraded or blind."""
     report_age_s: float | None
-    """Age of the last load report in seconds; None: none received."""
+    """Age of the last load report that the engine answered, in seconds; None: none received."""
     role: str = "mixed"
     """mixed, prefill or decode."""
     counts: EngineCounts | None = None

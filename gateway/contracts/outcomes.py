@@ -14,12 +14,14 @@ ON_TIME, LATE, FAILED, REJECTED, CANCELLED = range(5)
 """Columns of OutcomeCounts."""
 OTHERS: Final = ""
 """Name of the requests that no named row of a table contains."""
-LENGTHS = (0, 1_024, 4_096, 16_384, 65_536)
-"""Lower bounds in tokens of the ranges of prompt lengths, by which PoolOutcomes.lengths is keyed as text."""
 MAX_SUMMED = 256
 """Limit of rows in a sum. Beyond it, only the rows of the last addend keep their names."""
 UNREAD: Final = "unread"
 """Range of prompts that were rejected before their length was known."""
+LENGTHS = (0, 1_024, 4_096, 16_384, 65_536)
+"""Lower bounds in tokens of the ranges of prompt lengths, by which PoolOutcomes.lengths is keyed as text."""
+TABLES = ("tenants", "keys", "lengths", "classes", "priorities")
+"""The dimensions of PoolOutcomes."""
 
 
 class OutcomeCounts(msgspec.Struct, frozen=True, gc=False, array_like=True):
@@ -38,27 +40,6 @@ class OutcomeCounts(msgspec.Struct, frozen=True, gc=False, array_like=True):
     def requests(self) -> int:
         """Return the number of requests that count for the objective."""
         return self.on_time + self.late + self.failed + self.rejected
-
-    @property
-    def missed(self) -> int:
-        """Return the number of requests that missed the objective in one of the three ways."""
-        return self.late + self.failed + self.rejected
-
-    @property
-    def on_time_share(self) -> float | None:
-        """Return the share of requests on time, 0..1; None without requests."""
-        return self.on_time / self.requests if self.requests else None
-
-    def plus(self, other: OutcomeCounts) -> OutcomeCounts:
-        """Return the sum of both."""
-        return OutcomeCounts(*map(int.__add__, _columns(self), _columns(other)))
-
-    def since(self, before: OutcomeCounts | None) -> OutcomeCounts:
-        """Return the requests that ended after `before`. A lower count shows a new count from zero."""
-        if before is None:
-            return self
-        grown = tuple(map(int.__sub__, _columns(self), _columns(before)))
-        return self if min(grown) < 0 else OutcomeCounts(*grown)
 
 
 NO_OUTCOMES = OutcomeCounts()
@@ -86,22 +67,18 @@ class PoolOutcomes(msgspec.Struct, frozen=True, kw_only=True):
 
     def plus(self, other: PoolOutcomes) -> PoolOutcomes:
         """Return the sum of both, row by row."""
-        return PoolOutcomes(
-            total=self.total.plus(other.total),
-            **{name: _sum(getattr(self, name), getattr(other, name)) for name in TABLES},
-        )
+        tables = {name: _sum(getattr(self, name), getattr(other, name)) for name in TABLES}
+        return PoolOutcomes(total=_all((self.total, other.total)), **tables)
 
     def since(self, before: PoolOutcomes | None) -> PoolOutcomes:
         """Return the requests that ended after `before`, an earlier value; all if the gateway restarted."""
-        if before is None or any(map(int.__lt__, _columns(self.total), _columns(before.total))):
+        total = _grown(self.total, before.total if before is not None else None)
+        if before is None or total is self.total:
             return self
-        total = self.total.since(before.total)
-        tables = {name: _grown(getattr(self, name), getattr(before, name), total) for name in TABLES}
-        return PoolOutcomes(total=total, **tables)
-
-
-TABLES = ("tenants", "keys", "lengths", "classes", "priorities")
-"""The dimensions of PoolOutcomes."""
+        rows = {name: (getattr(self, name), getattr(before, name)) for name in TABLES}
+        # A row that left meanwhile is in OTHERS of both.
+        grown = {name: {row: _grown(now[row], old.get(row)) for row in now} for name, (now, old) in rows.items()}
+        return PoolOutcomes(total=total, **{name: with_others(table, total) for name, table in grown.items()})
 
 
 def length_range(prompt_tokens: int) -> str:
@@ -115,17 +92,21 @@ _NAMES = tuple(map(str, LENGTHS))
 def with_others(rows: Mapping[str, OutcomeCounts], total: OutcomeCounts) -> Table:
     """Return the rows with the requests of `total` that they lack in OTHERS."""
     named = {name: counts for name, counts in rows.items() if name != OTHERS and counts != NO_OUTCOMES}
-    rest = [max(0, whole - part) for whole, part in zip(_columns(total), _columns(_all(named.values())), strict=True)]
+    known = msgspec.structs.astuple(_all(named.values()))
+    rest = [max(0, whole - part) for whole, part in zip(msgspec.structs.astuple(total), known, strict=True)]
     return {**named, OTHERS: OutcomeCounts(*rest)} if any(rest) else named
 
 
-def _grown(now: Table, before: Table, total: OutcomeCounts) -> Table:
-    # A row that left meanwhile is in OTHERS of both.
-    return with_others({name: now[name].since(before.get(name)) for name in now if name != OTHERS}, total)
+def _grown(now: OutcomeCounts, before: OutcomeCounts | None) -> OutcomeCounts:
+    """Return the growth; `now` itself for a new count from zero, which a lower count shows."""
+    if before is None:
+        return now
+    grown = tuple(map(int.__sub__, msgspec.structs.astuple(now), msgspec.structs.astuple(before)))
+    return now if min(grown) < 0 else OutcomeCounts(*grown)
 
 
 def _sum(one: Table, other: Table) -> Table:
-    rows = {name: one.get(name, NO_OUTCOMES).plus(other.get(name, NO_OUTCOMES)) for name in {**one, **other}}
+    rows = {name: _all((one.get(name, NO_OUTCOMES), other.get(name, NO_OUTCOMES))) for name in {**one, **other}}
     if len(rows) <= MAX_SUMMED:
         return rows
     # Rows that left their gateway's table would add up for ever.
@@ -133,8 +114,4 @@ def _sum(one: Table, other: Table) -> Table:
 
 
 def _all(counts: Iterable[OutcomeCounts]) -> OutcomeCounts:
-    return OutcomeCounts(*map(sum, zip(*map(_columns, counts), strict=True)))
-
-
-def _columns(counts: OutcomeCounts) -> tuple[int, ...]:
-    return counts.on_time, counts.late, counts.failed, counts.rejected, counts.cancelled
+    return OutcomeCounts(*map(sum, zip(*map(msgspec.structs.astuple, counts), strict=True)))

@@ -4,9 +4,10 @@ Notation: A is the observed time to first token, P the time before the engine wa
 reported hit, and W = A − P − C the wait. For a candidate i, E_i = wait_i + compute_i is its estimate at the decision,
 and d_i the seconds by which waits at that engine exceeded their estimates around that time.
 
-    H_i    = P' + E_i + d_i                 expected time on i; P' = P without admission's part
-    total  = max(0, A − H_b) + gateway      b: the candidate with the least H, other than the chosen candidate c
-    gateway = the part of P before the gateway asked for an engine, which no engine would have saved
+    H_i    = P' + E_i + d_i                 expected time on i; P' = P without admission's part, or L
+    total  = max(0, A − H_b) + L            b: the candidate with the least H, other than the chosen candidate c
+    L = gateway + tokenizer + attempt       parts of P that no choice of an engine would have saved: the gateway's own
+                                            time, waits for engines' tokenizers, and attempts that failed
     A − H_b = admission + trade + growth + index, exactly, with
       admission = P − P'                    deferred by admission before an engine was chosen
       trade     = E_c − E_b                 known at the decision: a longer wait for cached blocks, or the reverse
@@ -33,13 +34,15 @@ WRONG_INDEX = "wrong_index"
 QUEUE_ORDER = "queue_order"
 ADMISSION = "admission"
 GATEWAY = "gateway"
-CAUSES = (TRADE, LOAD, STALE_VIEW, WRONG_INDEX, QUEUE_ORDER, ADMISSION, GATEWAY)
+TOKENIZER = "tokenizer"
+ATTEMPT = "attempt"
+CAUSES = (TRADE, LOAD, STALE_VIEW, WRONG_INDEX, QUEUE_ORDER, ADMISSION, GATEWAY, TOKENIZER, ATTEMPT)
 
 STALE_AFTER_S = 1.0
 """If a wait was estimated from reports older than this, its growth is attributed to a stale view."""
 NEGLIGIBLE_S = 0.001
 SLOW_GATEWAY_S = 0.1
-"""Seconds that a gateway normally needs to read a prompt and compute its block keys. Only more counts as slow."""
+"""Seconds that a gateway, and an engine's tokenizer, normally need for a prompt. Only more counts as slow."""
 
 
 class RegretOption(msgspec.Struct, frozen=True, gc=False):
@@ -73,7 +76,11 @@ class Course(msgspec.Struct, frozen=True, gc=False):
     deferred: bool = False
     """Whether admission deferred it until then."""
     gateway_s: float = 0.0
-    """Part of `before_s` before the gateway asked for an engine."""
+    """Part of `before_s` that was the gateway's own."""
+    tokenizer_s: float = 0.0
+    """Part of `before_s` that was spent on waiting for engines' tokenizers."""
+    attempt_s: float = 0.0
+    """Part of `before_s` that failed attempts took."""
     overtaken_s: float = 0.0
     """Prefills of queued requests that arrived later and were dispatched to the same engine earlier."""
     view_age_s: float | None = None
@@ -97,6 +104,13 @@ class Regret(msgspec.Struct, frozen=True, gc=False):
     queue_order_s: float = 0.0
     admission_s: float = 0.0
     gateway_s: float = 0.0
+    tokenizer_s: float = 0.0
+    attempt_s: float = 0.0
+
+    @property
+    def lost_s(self) -> float:
+        """Return the seconds that no choice of an engine would have saved."""
+        return self.gateway_s + self.tokenizer_s + self.attempt_s
 
     @property
     def parts(self) -> dict[str, float]:
@@ -113,28 +127,34 @@ class Regret(msgspec.Struct, frozen=True, gc=False):
 
 
 def regret(options: Sequence[RegretOption], course: Course, stale_after_s: float = STALE_AFTER_S) -> Regret | None:
-    """Return what the best other option, or a faster gateway, would have saved; None if there was no other option.
+    """Return what the best other option, and a faster way to the decision, would have saved.
+
+    None if there was no other option and no time was lost before the decision.
 
     The first option is the chosen one. All were estimated at one time, `course.before_s` after the arrival.
     """
-    gateway_s = course.gateway_s if course.gateway_s >= SLOW_GATEWAY_S else 0.0
-    chosen = options[0]
+    lost = {
+        "gateway_s": course.gateway_s if course.gateway_s >= SLOW_GATEWAY_S else 0.0,
+        "tokenizer_s": course.tokenizer_s if course.tokenizer_s >= SLOW_GATEWAY_S else 0.0,
+        "attempt_s": course.attempt_s,
+    }
+    lost_s, chosen = sum(lost.values()), options[0]
     if len(options) < 2:
-        return Regret(chosen.engine_id, course.ttft_s, gateway_s, 0, gateway_s=gateway_s) if gateway_s else None
-    base_s = gateway_s if course.deferred else course.before_s
+        return Regret(chosen.engine_id, course.ttft_s, lost_s, 0, **lost) if lost_s else None
+    base_s = lost_s if course.deferred else course.before_s
     best = min(options[1:], key=lambda option: (option.estimate_s + option.drift_s, option.engine_id))
     best_ttft_s = base_s + max(0.0, best.estimate_s + best.drift_s)
     total_s = max(0.0, course.ttft_s - best_ttft_s)
     tokens = max(0, best.hit_tokens - course.hit_tokens)
     if total_s < NEGLIGIBLE_S:
-        return Regret(best.engine_id, best_ttft_s, gateway_s, 0, gateway_s=gateway_s)
+        return Regret(best.engine_id, best_ttft_s, lost_s, 0, **lost)
     raw = _raw_parts(chosen, best, best_ttft_s - base_s - best.estimate_s, course, stale_after_s)
     raw[ADMISSION] = course.before_s - base_s
     positive = {cause: max(0.0, part) for cause, part in raw.items()}
     # Never zero: the raw parts add up to total_s, which is not negligible here.
     share = total_s / sum(positive.values())
     parts = {f"{cause}_s": part * share for cause, part in positive.items()}
-    return Regret(best.engine_id, best_ttft_s, total_s + gateway_s, tokens, **parts, gateway_s=gateway_s)
+    return Regret(best.engine_id, best_ttft_s, total_s + lost_s, tokens, **parts, **lost)
 
 
 def _raw_parts(

@@ -43,6 +43,26 @@ class Known(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """Seconds since the last event of its index; None also if the index is built from dispatches."""
 
 
+class TokenizerWait(msgspec.Struct, frozen=True, gc=False):
+    """Seconds for which the request waited for an engine's tokenizer."""
+
+    engine_id: str
+    name: str
+    seconds: float
+
+
+class FailedAttempt(msgspec.Struct, frozen=True, gc=False):
+    """An attempt before the last one. Times in seconds since the request's arrival."""
+
+    engine_id: str
+    name: str
+    cause: str
+    """Why it was left: a cause in gateway.pools.engines.breaker, or handoff."""
+    begun_after_s: float
+    """When the engine was chosen."""
+    ended_after_s: float
+
+
 class StoredLoad(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """KV that the engine was instructed to load from node managers before the prefill, and the result."""
 
@@ -120,7 +140,7 @@ class StoredDecision(TrafficRow, frozen=True, gc=False, array_like=False, omit_d
     regret: Regret | None = None
     """Set by the request log, not by gateways (controlplane.request_log.hindsight)."""
     asked_after_s: float = 0.0
-    """Seconds until the gateway asked its router for an engine: its own time, not the engine's."""
+    """Seconds until the gateway asked its router for an engine, those of `tokenizers` among them."""
     load: StoredLoad | None = None
     """None: no load was requested."""
     advisory: StoredAdvisory | None = None
@@ -141,6 +161,10 @@ class StoredDecision(TrafficRow, frozen=True, gc=False, array_like=False, omit_d
     """Keyed digest of the session whose agent started this one; empty: none."""
     service: ServiceStory | None = None
     """None: the request named no service."""
+    key_id: str = ""
+    """The API key of the request; empty: an older record."""
+    tokenizers: tuple[TokenizerWait, ...] = ()
+    failures: tuple[FailedAttempt, ...] = ()
 
     @property
     def decided_at(self) -> float:

@@ -370,7 +370,8 @@ class Proxy:
             await exchange.answer(failure.status, failure.rejection.body, failure.rejection.headers)
 
     def _retry(self, record: DecisionRecord, failure: AttemptFailure) -> None:
-        self._lifecycle.left(record, failed=failure.kind not in (HTTP_4XX, THROTTLED))
+        failed = failure.kind not in (HTTP_4XX, THROTTLED)
+        self._lifecycle.left(record, failed=failed, engine_id=failure.engine_id, cause=failure.kind)
         self._lifecycle.metrics.retries.inc(record.decision.pool_id, failure.kind)
         log_event(
             "retried",

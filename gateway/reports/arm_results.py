@@ -91,6 +91,7 @@ class ArmResults(RequestListener):
         if record.first_token_s is None:
             tally.count("judged")
             tally.count("on_time", int(record.on_time))
+            tally.count("unanswered", int(outcome == FAILED))
         if outcome == COMPLETED and record.cached_tokens is not None:
             tally.count("prompt_tokens", record.decision.prompt_tokens)
             tally.count("cached_tokens", record.cached_tokens)

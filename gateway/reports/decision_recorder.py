@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from gateway.contracts.hit_sample import HitSample, mismatch_of
-from gateway.contracts.stored_decision import RUNNING, Known, StoredDecision, session_digest
+from gateway.contracts.stored_decision import (
+    RUNNING,
+    FailedAttempt,
+    Known,
+    StoredDecision,
+    TokenizerWait,
+    session_digest,
+)
 from gateway.pools.pool.ended_hits import believed_tokens, hit_sample
 from gateway.pools.pool.kv_load import stored_load
 from gateway.pools.pool.recent_decisions import DecisionRecord
@@ -105,6 +112,9 @@ class DecisionRecorder:
             record.door,
             parent and session_digest(self._digest_key, parent),
             record.service,
+            record.key_id,
+            tuple([TokenizerWait(name, _name(pool, name), seconds) for name, seconds in record.tokenizers]),
+            _failures(record) if record.failures else (),
         )
 
     def _cost(self, pool: LivePool, engine_id: str) -> tuple[PrefillCost, float]:
@@ -152,9 +162,21 @@ def current_decision(record: DecisionRecord) -> StoredDecision:
     )
 
 
+def _name(pool: LivePool, engine_id: str) -> str:
+    engine = pool.engines.get(engine_id)
+    return engine.entry.name if engine is not None else ""
+
+
+def _failures(record: DecisionRecord) -> tuple[FailedAttempt, ...]:
+    pool, arrived_s = record.pool, record.arrived_s
+    return tuple(
+        FailedAttempt(engine_id, _name(pool, engine_id), cause, max(0.0, begun_s - arrived_s), ended_s - arrived_s)
+        for engine_id, cause, begun_s, ended_s in record.failures
+    )
+
+
 def _decoder_name(pool: LivePool, decision: Decision) -> str:
-    decoder = pool.engines.get(decision.pair.engine_id) if decision.pair is not None else None
-    return decoder.entry.name if decoder is not None else ""
+    return _name(pool, decision.pair.engine_id) if decision.pair is not None else ""
 
 
 def _engine_cost(pool: LivePool, engine_id: str) -> tuple[PrefillCost, float]:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Collection
 
 import msgspec
+from msgspec.structs import replace
 
 from gateway.base.loop_lag import LoopLag
 from gateway.base.metrics import GatewayMetrics
@@ -339,11 +340,11 @@ def _engine_sample(
         block_tokens=engine.report.block_size if engine.report is not None else None,
         tiers=_tiers(pool, engine),
         adapter_s=pool.router.fleet.loading_costs.learned_adapter_s(entry.engine_id),
-        report_age_s=engine.report_age_s(now),
+        report_age_s=None if engine.answered_at is None else now - engine.answered_at,
         role=entry.role,
         answered=engine.breaker.answered,
         counts=pool.progress.engine(entry.engine_id).counts(now, _event_gaps(engine)),
-        faults=pool.progress.faults(entry.engine_id).counts(_evictions(engine)),
+        faults=replace(pool.progress.faults(entry.engine_id), evictions=_evictions(engine)),
     )
 
 

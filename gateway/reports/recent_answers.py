@@ -7,16 +7,8 @@ from time import monotonic, time
 from typing import TYPE_CHECKING
 
 from gateway.bus.bus import Bus
-from gateway.contracts.recent_question import (
-    ANSWER,
-    ANSWERED,
-    ASKED,
-    MAX_RUNNING,
-    QUESTION,
-    RecentAnswer,
-    RecentQuestion,
-    RunningRequest,
-)
+from gateway.contracts import recent_question as contract
+from gateway.contracts.recent_question import RecentAnswer, RunningRequest
 from gateway.contracts.wire import UnreadableMessageError
 from gateway.pools.pool.recent_decisions import DecisionRecord, RecentDecisions
 from gateway.reports.decision_recorder import current_decision
@@ -38,11 +30,11 @@ class RecentAnswers:
         self._bus = bus
         self._recent = recent
         self._pools = pools
-        bus.subscribe(ASKED, self._receive)
+        bus.subscribe(contract.ASKED, self._receive)
 
     def _receive(self, _topic: str, value: bytes) -> None:
         try:
-            question = QUESTION.decode(value)
+            question = contract.QUESTION.decode(value)
         except UnreadableMessageError:
             # From a console of another version, which shows that no answer comes.
             return
@@ -50,9 +42,9 @@ class RecentAnswers:
             answer = RecentAnswer(question.question_id, running=self._running(question.pool_ids))
         else:
             answer = RecentAnswer(question.question_id, tuple(map(current_decision, self._asked_for(question))))
-        self._bus.notify(ANSWERED + question.asker, ANSWER.encode(answer))
+        self._bus.notify(contract.ANSWERED + question.asker, contract.ANSWER.encode(answer))
 
-    def _asked_for(self, question: RecentQuestion) -> Sequence[DecisionRecord]:
+    def _asked_for(self, question: contract.RecentQuestion) -> Sequence[DecisionRecord]:
         if not question.decision_id:
             return self._recent.of_engine(question.engine_id)
         record = self._recent.get(question.decision_id)
@@ -77,4 +69,4 @@ class RecentAnswers:
                 decision.prompt_tokens, unix - age_s, age_s, record.ttft_slo_s, record.ttft_s,
             )  # fmt: skip
         asked = [item for item in found.values() if not pool_ids or item.pool_id in pool_ids]
-        return tuple(sorted(asked, key=lambda item: item.arrived_at)[:MAX_RUNNING])
+        return tuple(sorted(asked, key=lambda item: item.arrived_at)[: contract.MAX_RUNNING])

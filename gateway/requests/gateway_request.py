@@ -17,6 +17,7 @@ from gateway.peers.regions.work_lease import HeldLease
 from gateway.requests.caller_facts import NO_FACTS, CallerFacts, allowed_priority
 from gateway.requests.prompt_keys import KeyedPrompt, has_block_keys
 from gateway.requests.rejections import prompt_too_long
+from gateway.requests.tokenizer_calls import Waits
 from gateway.server.http.openai_error import ApiError
 from routing.policy.admission_document import SloClass
 from routing.policy.policy_document import RoutingPolicy
@@ -64,6 +65,7 @@ class GatewayRequest(InferenceRequest, frozen=True, gc=False):
     """Whether another pool or a provider of its service can take it, so that a pool's rejection is not its end."""
     key_id: str = ""
     """The API key that it came with."""
+    tokenizers: Waits = ()
 
     @property
     def reporter(self) -> str:
@@ -126,7 +128,7 @@ def gateway_request(
         keyed is not None and keyed.salted,
         tracked, proxied, witness, comparable, facts.agent, facts.workflow_id, hop, facts.client_request_id, lease,
         "" if model == entry.served_model else model, door, facts.parent_session, reporting_tenant,
-        None, False, caller.key_id,
+        None, False, caller.key_id, () if keyed is None else keyed.tokenizers,
     )  # fmt: skip
 
 
@@ -141,6 +143,7 @@ def with_prompt(entry: PoolEntry, request: GatewayRequest, keyed: KeyedPrompt) -
         guessed=keyed.source == MEDIA,
         key_source=keyed.source,
         salted=keyed.salted,
+        tokenizers=keyed.tokenizers,
         proves_salts=keyed.salted and _is_proof(request.comparable, request.tracked, request.reporter),
     )
 

@@ -248,8 +248,12 @@ class RequestLifecycle:
         record.pool.progress.engine(engine_id).rejected(now)
         self.client_error(record, now, status)
 
-    def left(self, record: DecisionRecord, *, failed: bool) -> None:
-        """Release the engine's reservation, because the request continues on another engine."""
+    def left(self, record: DecisionRecord, *, failed: bool, engine_id: str, cause: str) -> None:
+        """Release the engine's reservation, because the request continues on another engine.
+
+        `cause` is why it left `engine_id`; `failed`: that engine was at fault.
+        """
+        record.failures += ((engine_id, cause, record.decision.decided_s, monotonic()),)
         for notify in self._listeners.left:
             notify(record, failed)
 
@@ -345,6 +349,7 @@ def _new_record(
         reporting_tenant=request.reporting_tenant,
         service=request.service,
         key_id=request.key_id,
+        tokenizers=request.tokenizers,
     )
 
 

@@ -88,7 +88,7 @@ class TokenizerCalls(Generic[KeyedT]):
             late = now - begun_s > self._patience * pool.entry.policy.ttft_slo_s
             # While the loop lags, the answer may have waited in the socket.
             if tokens is None or (late and pool.lag.vouches(begun_s, now)):
-                pool.progress.faults(engine_id).late_tokenizer(now - begun_s)
+                pool.progress.late_tokenizer(engine_id, now - begun_s)
             if tokens is not None:
                 return keyed(tokens)
         return None

@@ -24,6 +24,8 @@ class ArmWindow(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     ended: int = 0
     failed: int = 0
     rejected: int = 0
+    unanswered: int = 0
+    """Failed requests without a first token, which are judged, too."""
     ttft: dict[int, int] = {}
     """Times to first token by bucket (bucket_of)."""
     # Sums that add up, for geometric means, their errors, and the correction for prompt length (decision 13).
@@ -45,6 +47,12 @@ class ArmWindow(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     def late(self) -> int:
         """Requests that missed their objective: late first token, rejected, or failed."""
         return self.judged - self.on_time
+
+    @property
+    def late_share(self) -> float | None:
+        """Share of the judged requests that were late, and neither failed without an answer nor were rejected."""
+        late = max(0, self.late - self.rejected - self.unanswered)
+        return late / self.judged if self.judged else None
 
     @property
     def answered(self) -> int:
@@ -150,5 +158,5 @@ class ArmTally:
         )
 
 
-_COUNTS = ("judged", "on_time", "ended", "failed", "rejected", "prompt_tokens", "cached_tokens")
+_COUNTS = ("judged", "on_time", "ended", "failed", "rejected", "unanswered", "prompt_tokens", "cached_tokens")
 _SUMS = ("ttft_log_sum", "ttft_log_squares", "size_log_sum", "size_log_squares", "size_ttft_logs")

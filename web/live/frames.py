@@ -36,7 +36,7 @@ from web.live.history import COLUMN_S, RemovedEngine, ScopedHistory
 from web.live.peak_strip import STRIP_COLUMN_S, STRIP_COLUMNS
 from web.live.verdict import FleetVerdict
 
-PROTOCOL = 3
+PROTOCOL = 4
 NOW_FLOATS = ("tokens", "seconds", "running", "bound", "kv", "report_age_s", "oldest_s")
 WIRE_FLOATS = ENGINE_FLOATS[:5]
 """The mean of tokens is stored but not sent, because it carries the same information as the mean of seconds."""

@@ -263,7 +263,7 @@ def _recovered(sample: FleetSample, markers: Sequence[Annotation]) -> FleetVerdi
     for marker in reversed(markers):
         if marker.at < sample.at - RECOVERED_FOR_S:
             return None
-        if marker.kind == "back":
+        if marker.kind in ("back", "restarted"):
             text = f"Since {clock_time(marker.at)}: {marker.text}. {_on_time(sample)}."
             return FleetVerdict("ok", "Recovered.", text, marker.engine_id)
     return None

@@ -18,13 +18,15 @@ from controlplane.platform.role import Role
 from controlplane.platform.roles import may
 from controlplane.request_log.api.decisions import detail
 from controlplane.request_log.decision_reading import FoundDecision, find_decision
-from controlplane.request_log.decision_search import visible_decisions
+from controlplane.request_log.decision_search import ON_TIME, visible_decisions
+from controlplane.request_log.decision_story.advice import unknown_regret
 from controlplane.request_log.decision_story.certainty import beta_of, conditions, firmness, name_of
 from controlplane.request_log.decision_story.story import story_of
 from controlplane.request_log.models.decision_index import DecisionIndex
 from gateway.contracts.stored_decision import RUNNING, StoredDecision
 from gateway.pools.engines.hit_words import CAUSE_TITLES, cause_words
 from web.request_log import decision_pictures as pictures
+from web.request_log.decision_states import state_of
 from web.shell.console_request import console_actor
 from web.shell.frame import shell_context
 
@@ -84,6 +86,8 @@ def _context(actor: Actor, match: FoundDecision, record: StoredDecision) -> dict
         "regret_against": name_of(record, regret.best_engine_id) if regret else "",
         "regret_total": duration(regret.seconds) if regret else "",
         "regret_rows": pictures.regret_rows(record),
+        "regret_unknown": unknown_regret(record) if regret is None else "",
+        "missed": state_of(record.outcome, record.late) or "late",
         "predicted": whole(record.believed_tokens),
         "predicted_words": count(record.believed_tokens, "token"),
         "reported": "—" if record.cached_tokens is None else whole(record.cached_tokens),
@@ -103,9 +107,8 @@ def _tone(record: StoredDecision) -> str:
     """Return the state whose pill style the verdict uses."""
     if record.outcome == RUNNING:
         return "starting"
-    if record.late:
-        return "lost"
-    return "serving" if record.outcome == "completed" else "maintenance"
+    state = state_of(record.outcome, record.late)
+    return "serving" if state == ON_TIME else state or "maintenance"
 
 
 def _neighbours(actor: Actor, row: DecisionIndex | None) -> tuple[str, str]:

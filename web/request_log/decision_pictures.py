@@ -7,10 +7,12 @@ from typing import Any
 from controlplane.platform.format import duration, plain, whole
 from controlplane.request_log.decision_story.advice import CAUSE_WORDS
 from controlplane.request_log.decision_story.advisory_words import advisory_fact
+from controlplane.request_log.decision_story.before_words import WAIT, before_parts, failure_words
 from controlplane.request_log.decision_story.certainty import Firmness, beta_of, fixed_s, name_of
 from controlplane.request_log.decision_story.load_words import load_fact, own_load
 from controlplane.request_log.decision_story.service_words import service_facts
-from gateway.contracts.regret import SLOW_GATEWAY_S
+from controlplane.request_log.hindsight import prefill_s
+from gateway.contracts.regret import ATTEMPT, GATEWAY, SLOW_GATEWAY_S, TOKENIZER
 from gateway.contracts.stored_decision import DOOR_NAMES, StoredDecision
 from routing.values import reasons
 from routing.values.decision import ALONE, Candidate
@@ -20,6 +22,9 @@ from web.shell.chart import bars, place, ticks
 MAX_CELLS = 48
 _SLO_WITHIN = 2.5
 """The objective is drawn only up to this multiple of the time to first token."""
+NOTABLE_QUEUE_S, NOTABLE_QUEUE = 0.1, 0.2
+"""Seconds, and share of an engine's time, from which time above the modeled prefill counts as its queue."""
+_BEFORE_TERMS = {GATEWAY: "before", TOKENIZER: "tokenizer", ATTEMPT: "attempt", WAIT: "before"}
 _NAMES_APART = 9.0
 """Minimum distance between adjacent names, in percent of the height."""
 
@@ -42,15 +47,17 @@ def timeline(stored: StoredDecision) -> dict[str, Any] | None:
     end_s = 1.06 * max(estimate_s, ttft_s, best_s, slo_s, 0.001)
     dispatched_s = min(max(before_s, decision.queued_s), ttft_s)
     before_s = min(before_s, dispatched_s)
+    before = before_parts(stored)
+    shrunk = before_s / stored.decided_after_s if stored.decided_after_s else 0.0
     parts = [
-        ("before", before_s),
+        *((_BEFORE_TERMS[part.kind], part.seconds * shrunk) for part in before),
         ("queue", dispatched_s - before_s),
         *_on_engines(stored, dispatched_s, ttft_s),
     ]
     instead = []
     if best is not None:
         # Hindsight removes the time of admission, and nothing else before the decision.
-        first_s = min(best_s, regret.gateway_s if regret is not None and regret.admission_s else before_s)
+        first_s = min(best_s, regret.lost_s if regret is not None and regret.admission_s else before_s)
         queue_s = max(0.0, best_s - first_s - best.compute_s)
         instead = bars([("before", first_s), ("queue", queue_s), ("prefill", best.compute_s)], end_s)
     return {
@@ -59,7 +66,12 @@ def timeline(stored: StoredDecision) -> dict[str, Any] | None:
         ),
         "estimated_s": duration(estimate_s),
         "actual": bars(parts, end_s, worded=True),
-        "before": duration(before_s) if before_s >= SLOW_GATEWAY_S else "",
+        "before": [
+            {"term": _BEFORE_TERMS[part.kind], "words": part.words, "took": duration(part.seconds)}
+            for part in before
+            if part.seconds >= SLOW_GATEWAY_S
+        ],
+        "engine_queue": any(term == "engine" and seconds > 0 for term, seconds in parts),
         "actual_s": duration(ttft_s),
         "instead": instead,
         "instead_name": name_of(stored, best.engine_id) if best is not None else "",
@@ -77,13 +89,18 @@ def timeline(stored: StoredDecision) -> dict[str, Any] | None:
 def _on_engines(stored: StoredDecision, dispatched_s: float, ttft_s: float) -> list[tuple[str, float]]:
     """Return the phases between dispatch and first token.
 
-    Loads and the hand-over to a decode engine are measured; estimates are not used here.
+    Loads and the hand-over to a decode engine are measured. Of the rest, the cost model's time for the tokens that the
+    engine had to compute is prefill, and what exceeds it was spent in the engine's own queue.
     """
     handed_s = stored.handed_over_after_s if stored.decision.pair is not None else None
     transfer_s = min(ttft_s - dispatched_s, max(0.0, ttft_s - handed_s)) if handed_s is not None else 0.0
     computed_s = ttft_s - dispatched_s - transfer_s
     loaded_s = min(computed_s, stored.load.seconds) if stored.load is not None else 0.0
-    return [("transfer", loaded_s), ("prefill", computed_s - loaded_s), ("transfer", transfer_s)]
+    rest_s = computed_s - loaded_s
+    queue_s = max(0.0, rest_s - prefill_s(stored)) if stored.cost is not None else 0.0
+    if queue_s < max(NOTABLE_QUEUE_S, NOTABLE_QUEUE * rest_s):
+        queue_s = 0.0
+    return [("transfer", loaded_s), ("engine", queue_s), ("prefill", rest_s - queue_s), ("transfer", transfer_s)]
 
 
 def _estimated(stored: StoredDecision, chosen: Candidate) -> list[tuple[str, float]]:
@@ -264,7 +281,7 @@ def facts(stored: StoredDecision) -> list[tuple[str, str]]:
     decision = stored.decision
     output = f", {whole(stored.output_tokens)} tok" if stored.output_tokens is not None else ""
     rows = [
-        ("Prompt, output", f"{whole(decision.prompt_tokens)} tok{output}"),
+        ("Prompt, output", f"{whole(decision.prompt_tokens)} tok{output}" if decision.prompt_tokens else "not read"),
         ("Deadline", duration(stored.ttft_slo_s)),
         ("Placement, order", f"{decision.placement}, {decision.order}"),
         ("Key source", stored.key_source),
@@ -293,8 +310,10 @@ def facts(stored: StoredDecision) -> list[tuple[str, str]]:
     rows.append(("Advisory", advisory_fact(stored)))
     if loaded := load_fact(stored):
         rows.append(("Loaded", loaded))
+    rows += [("Earlier attempt", f"{item.name}, {failure_words(item.cause)}") for item in stored.failures]
     if len(stored.attempts) > 1:
-        rows.append(("Attempts", f"{len(stored.attempts)}, on {', '.join(stored.attempts)}"))
+        names = (name_of(stored, engine_id) for engine_id in stored.attempts)
+        rows.append(("Attempts", f"{len(stored.attempts)}, on {', '.join(names)}"))
     if stored.finished_after_s is not None:
         rows.append(("Outcome", f"{stored.outcome}, {duration(stored.finished_after_s)}{_pace(stored)}"))
     return rows

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -15,13 +15,14 @@ from controlplane.platform.format import UNKNOWN, duration, whole
 from controlplane.platform.live_fleet.samples import fleet_samples
 from controlplane.platform.role import Role
 from controlplane.platform.roles import may
-from controlplane.request_log.decision_search import FAILED, LATE, ON_TIME, REJECTED, RUNNING, DecisionFilter, narrowed
+from controlplane.request_log.decision_search import STATES, DecisionFilter, engine_ids, narrowed, search
 from controlplane.request_log.models.decision_index import DecisionIndex
 from controlplane.request_log.recent_decisions import recent_decisions
 from gateway.contracts.recent_question import RunningRequest
 from web.request_log.decision_rows import Span
 from web.shell.console_request import with_query
 
+ON_TIME, LATE, FAILED, REJECTED, RUNNING = STATES
 SHAPES = {
     ON_TIME: ("serving", "On time"),
     LATE: ("late", "Late"),
@@ -39,87 +40,76 @@ def state_of(outcome: str, late: bool) -> str:
     return LATE if late and outcome == "completed" else _OF_OUTCOME.get(outcome, "")
 
 
-def state_counts(rows: QuerySet[DecisionIndex], span: Span) -> dict[str, float]:
-    """Return the number of ended requests within the span by state; sampled decisions are weighted up."""
-    grouped = (
-        narrowed(rows, span.begin_ms, span.end_ms)
-        .order_by()
-        .values("outcome", "late")
-        .annotate(count=Sum(Value(1.0) / F("share"), output_field=FloatField()))
-    )
-    counts: dict[str, float] = dict.fromkeys((ON_TIME, LATE, FAILED, REJECTED), 0.0)
-    for item in grouped:
-        state = state_of(item["outcome"], item["late"])
-        if state:
-            counts[state] += item["count"]
-    return counts
+def states_and_running(
+    actor: Actor, wanted: DecisionFilter, span: Span, address: str, *, live: bool = True
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Return one link per state with its count within the span, and lines of the running requests.
 
-
-def state_links(
-    address: str, wanted: DecisionFilter, counts: dict[str, float], running: int | None
-) -> list[dict[str, Any]]:
-    """Return one link per state with its count, and one for all; `running` None: unknown."""
-    others = {name: value for name, value in wanted.given.items() if name not in ("state", "late")}
-    shown = {state: whole(number) for state, number in {"": sum(counts.values()), **counts}.items()}
-    shown[RUNNING] = UNKNOWN if running is None else whole(running)
-    return [
+    The lines are those that the filter asks for; of `late`, those past their objective. Without `live` there are none.
+    """
+    others = replace(wanted, state="", late="")
+    counts = {state: whole(number) for state, number in _counts(search(actor, others), span).items()}
+    running = _running(actor, wanted) if live and (wanted.late or wanted.state in (LATE, RUNNING)) else []
+    number = len(running) if wanted.state == RUNNING else _running_now(actor, wanted)
+    counts[RUNNING] = UNKNOWN if number is None else whole(number)
+    links = [
         {
             "state": state,
             "shape": shape,
             "word": word,
-            "count": shown[state],
-            "address": with_query(address, **others, state=state),
+            "count": counts[state],
+            "address": with_query(address, **others.given, state=state),
             "chosen": state == wanted.state and not wanted.late,
         }
         for state, (shape, word) in {"": ("", "All ended"), **SHAPES}.items()
     ]
+    shown = running[:SHOWN_RUNNING]
+    engines = Engine.objects.filter(engine_id__in={item.engine_id for item in shown})
+    names = dict(engines.values_list("engine_id", "name"))
+    return links, [_line(item, names.get(item.engine_id, item.engine_id)) for item in shown]
 
 
-def running_of(actor: Actor, wanted: DecisionFilter) -> list[RunningRequest]:
-    """Return the running requests that match and are visible, oldest first; of `late`, only those past their objective.
+def _counts(rows: QuerySet[DecisionIndex], span: Span) -> dict[str, float]:
+    """Return the number of ended requests by state, and of all under ""; sampled decisions are weighted up."""
+    weight = Sum(Value(1.0) / F("share"), output_field=FloatField())
+    grouped = narrowed(rows, span.begin_ms, span.end_ms).order_by().values("outcome", "late").annotate(count=weight)
+    counts: dict[str, float] = dict.fromkeys(("", ON_TIME, LATE, FAILED, REJECTED), 0.0)
+    for item in grouped:
+        counts[state_of(item["outcome"], item["late"])] += item["count"]
+    return {**counts, "": sum(counts.values())}
 
-    Conditions that only ended requests can meet are ignored.
-    """
-    pools = [wanted.pool] if wanted.pool else []
-    if not may(actor, Role.VIEWER):
-        visible = set(visible_pools(actor).values_list("slug", flat=True))
-        pools = [slug for slug in pools or visible if slug in visible]
-        if not pools:
-            return []
-    only_late = bool(wanted.late) or wanted.state == LATE
-    engines = _engine_ids(wanted.engine)
+
+def _running(actor: Actor, wanted: DecisionFilter) -> list[RunningRequest]:
+    """Return the running requests that match, oldest first. Conditions that only ended ones can meet are ignored."""
+    pools = _pools(actor, wanted)
+    if pools == []:
+        return []
+    engines = {wanted.engine, *engine_ids(wanted.engine)}
     return [
         item
-        for item in recent_decisions().running(pools)
-        if (not only_late or item.late)
+        for item in recent_decisions().running(pools or ())
+        if (item.late or wanted.state == RUNNING)
         and wanted.tenant in ("", item.tenant_id)
-        and (not engines or item.engine_id in engines)
+        and (not wanted.engine or item.engine_id in engines)
     ]
 
 
-def running_count(actor: Actor, wanted: DecisionFilter) -> int | None:
+def _running_now(actor: Actor, wanted: DecisionFilter) -> int | None:
     """Return the number of running requests of the newest sample; None if it is unknown or the filter is narrower."""
-    sample = fleet_samples().latest
-    if sample is None or any(name not in ("pool", "state", "late", "since", "until") for name in wanted.given):
+    sample, pools = fleet_samples().latest, _pools(actor, wanted)
+    if sample is None or not wanted.given.keys() <= {"pool", "state", "late", "since", "until"}:
         return None
-    visible = None if may(actor, Role.VIEWER) else set(visible_pools(actor).values_list("slug", flat=True))
-    pools = [
-        pool
-        for pool in sample.pools
-        if wanted.pool in ("", pool.pool_id) and (visible is None or pool.pool_id in visible)
-    ]
-    ids = {pool.pool_id for pool in pools}
-    on_engines = sum(engine.running + engine.bound for engine in sample.engines if engine.pool_id in ids)
-    return on_engines + sum(pool.unbound for pool in pools)
+    waiting = sum(pool.unbound for pool in sample.pools if pools is None or pool.pool_id in pools)
+    on_engines = (engine for engine in sample.engines if pools is None or engine.pool_id in pools)
+    return waiting + sum(engine.running + engine.bound for engine in on_engines)
 
 
-def running_lines(running: Sequence[RunningRequest]) -> list[dict[str, Any]]:
-    """Return the running requests as lines of the table."""
-    shown = running[:SHOWN_RUNNING]
-    names = dict(
-        Engine.objects.filter(engine_id__in={item.engine_id for item in shown}).values_list("engine_id", "name")
-    )
-    return [_line(item, names.get(item.engine_id, item.engine_id)) for item in shown]
+def _pools(actor: Actor, wanted: DecisionFilter) -> list[str] | None:
+    """Return the visible pools that match; None: all."""
+    if may(actor, Role.VIEWER):
+        return [wanted.pool] if wanted.pool else None
+    visible = visible_pools(actor).values_list("slug", flat=True)
+    return [slug for slug in visible if wanted.pool in ("", slug)]
 
 
 def _line(item: RunningRequest, engine: str) -> dict[str, Any]:
@@ -141,7 +131,3 @@ def _line(item: RunningRequest, engine: str) -> dict[str, Any]:
         "prompt": whole(item.prompt_tokens) if item.prompt_tokens else UNKNOWN,
         "ttft": UNKNOWN if first_s is None else duration(first_s),
     }
-
-
-def _engine_ids(name: str) -> set[str]:
-    return {name, *Engine.objects.filter(name=name).values_list("engine_id", flat=True)[:100]} if name else set()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from time import perf_counter, time
 from typing import Any
 from urllib.parse import urlencode
@@ -18,21 +17,13 @@ from controlplane.fleet.models.engine import Engine
 from controlplane.fleet.visibility import visible_pools
 from controlplane.platform.actor import Actor
 from controlplane.platform.search_filter import UnreadableFilterError
-from controlplane.request_log.decision_search import LATE, RUNNING, DecisionFilter, search, unix_ms
+from controlplane.request_log.decision_search import DecisionFilter, search, unix_ms
 from controlplane.request_log.decision_story.advice import CAUSE_WORDS
 from controlplane.request_log.models.decision_index import DecisionIndex
-from gateway.contracts.recent_question import RunningRequest
 from gateway.pools.engines.hit_words import CAUSE_TITLES
 from web.live.engine_card import REASONS
 from web.request_log.decision_rows import ARM_WORDS, MAX_SPAN_MS, Span, lines, strip
-from web.request_log.decision_states import (
-    SHAPES,
-    running_count,
-    running_lines,
-    running_of,
-    state_counts,
-    state_links,
-)
+from web.request_log.decision_states import SHAPES, states_and_running
 from web.shell.console_request import console_actor, filter_chips, row_number, with_query
 from web.shell.frame import shell_context
 
@@ -43,6 +34,7 @@ MAX_POOLS = 1000
 SHOWN_S = 900
 """Span of the strip in seconds if the filter sets no times."""
 _LABELS = {"since": "from", "until": "to", "late": "objective", "cause": "regret", "mismatch": "hit mismatch"}
+_NO_STATES: tuple[list[dict[str, Any]], list[dict[str, Any]]] = ([], [])
 _WORDS = {"late": {"1": "missed"}, "state": {state: word.lower() for state, (_, word) in SHAPES.items()}}
 
 
@@ -51,8 +43,8 @@ def decisions(request: HttpRequest) -> HttpResponse:
     """Show a page of decisions below the strip of their rate; a search for one id redirects to that decision."""
     begin_s, actor = perf_counter(), console_actor(request)
     wanted = DecisionFilter.of(request.GET)
-    problem, rows, older, shown, states = "", [], "", None, list[dict[str, Any]]()
-    running = _running(actor, wanted) if not wanted.until and "before" not in request.GET else []
+    problem, rows, older, shown, states, running = "", [], "", None, *_NO_STATES
+    live = not wanted.until and "before" not in request.GET
     # Before the rows, so that the tap brings what is stored while they are read.
     newest = DecisionIndex.objects.order_by("-pk").values_list("pk", flat=True).first() or 0
     try:
@@ -60,8 +52,9 @@ def decisions(request: HttpRequest) -> HttpResponse:
         if wanted.id and (one := _only(matches)):
             return HttpResponseRedirect(reverse("decision", args=[one]))
         rows, older = _page(matches, wanted, request.GET.get("before", ""))
-        shown = strip(matches, span_of(wanted, time()), int(time() * 1000))
-        states = _states(actor, wanted, running)
+        span = span_of(wanted, time())
+        shown = strip(matches, span, int(time() * 1000))
+        states, running = states_and_running(actor, wanted, span, ADDRESS, live=live)
     except UnreadableFilterError as error:
         problem = str(error)
     context = shell_context(
@@ -71,13 +64,13 @@ def decisions(request: HttpRequest) -> HttpResponse:
         rows=lines(rows),
         strip=shown,
         states=states,
-        running=running_lines(running),
+        running=running,
         chips=_chips(wanted),
         problem=problem,
         unknown_engine=bool(wanted.engine) and not rows and not problem and not _known_engine(actor, wanted.engine),
         older=older,
         newest=newest,
-        live=not wanted.until and "before" not in request.GET and not problem,
+        live=live and not problem,
         tap=f"{ADDRESS}/tap?{urlencode(wanted.given)}",
         pools=list(visible_pools(actor).order_by("slug").values_list("slug", flat=True)[:MAX_POOLS]),
         reasons=sorted(REASONS.items(), key=lambda item: item[1]),
@@ -100,10 +93,11 @@ def decisions_tap(request: HttpRequest) -> HttpResponse:
     try:
         matches = search(actor, wanted)
         fresh = list(matches.filter(pk__gt=after).order_by("-pk")[:TAP_ROWS])
-        shown, states, running = None, list[dict[str, Any]](), list[RunningRequest]()
+        shown, states, running = None, *_NO_STATES
         if "strip" in request.GET:
-            shown, running = strip(matches, span_of(wanted, time()), int(time() * 1000)), _running(actor, wanted)
-            states = _states(actor, wanted, running)
+            span = span_of(wanted, time())
+            shown = strip(matches, span, int(time() * 1000))
+            states, running = states_and_running(actor, wanted, span, ADDRESS)
     except UnreadableFilterError as error:
         return JsonResponse({"error": str(error)}, status=400)
     # They were read in the order of storing; the table is in that of arrival.
@@ -115,7 +109,7 @@ def decisions_tap(request: HttpRequest) -> HttpResponse:
             "rows": render_to_string("request_log/decision_lines.html", {"rows": lines(fresh)}),
             "strip": render_to_string("request_log/decision_strip.html", {"strip": shown}) if shown else "",
             "states": render_to_string("request_log/decision_states.html", {"states": states}) if states else "",
-            "running": render_to_string("request_log/running_lines.html", {"running": running_lines(running)}),
+            "running": render_to_string("request_log/running_lines.html", {"running": running}),
         }
     )
 
@@ -127,18 +121,6 @@ def span_of(wanted: DecisionFilter, now: float) -> Span:
     if begin_ms >= end_ms:
         raise UnreadableFilterError("From is not before To; swap them, or clear one.")
     return Span(max(begin_ms, end_ms - MAX_SPAN_MS), end_ms)
-
-
-def _running(actor: Actor, wanted: DecisionFilter) -> list[RunningRequest]:
-    """Return the running requests, where the filter asks for these or for late ones."""
-    return running_of(actor, wanted) if wanted.late or wanted.state in (LATE, RUNNING) else []
-
-
-def _states(actor: Actor, wanted: DecisionFilter, running: list[RunningRequest]) -> list[dict[str, Any]]:
-    every = search(actor, replace(wanted, state="", late=""))
-    counts = state_counts(every, span_of(wanted, time()))
-    number = len(running) if wanted.state == RUNNING else running_count(actor, wanted)
-    return state_links(ADDRESS, wanted, counts, number)
 
 
 def _chips(wanted: DecisionFilter) -> list[dict[str, str]]:

@@ -20,6 +20,7 @@ from django.db import connection
 from django.db.migrations.executor import MigrationExecutor
 from typing_extensions import override
 
+from controlplane.fleet.engine_lifecycle import record_exit
 from controlplane.fleet.loopback_ports import NoFreePortError
 from controlplane.management.commands._static_engines import connect_in_background, listed_urls
 from controlplane.platform.bus import fleet_keyring, get_bus
@@ -124,7 +125,7 @@ class Command(BaseCommand):
         except (StateInUseError, PortTakenError) as error:
             raise CommandError(str(error)) from error
         log_dir = settings.STATE_DIR / "log"
-        supervisor = Supervisor(log_dir)
+        supervisor = Supervisor(log_dir, record_exit)
         end = ProcessEnd(settings.DRAIN_S, supervisor.kill)
         with local_bus() as bus:
             # The standard loop: uvloop starts no process groups.

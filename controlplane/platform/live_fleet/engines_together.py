@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import msgspec
 
@@ -15,6 +15,7 @@ _OF_THE_SNAPSHOT = ("maintenance", "draining")
 _OUT = ("lost", "quarantined")
 """States of engines ejected by a gateway, worst first. Other gateways may still use such an engine."""
 _WORST_FIRST = ("degraded", "hot", "starting", "serving", "unknown")
+_ADDED = frozenset({"tokenizer_late", "tokenizer_late_s", "broken", "unanswered"})
 _TRUST = ("blind", "degraded", "exact")
 
 
@@ -69,23 +70,12 @@ def counts_together(counts: Sequence[EngineCounts]) -> EngineCounts | None:
 
 def faults_together(faults: Sequence[EngineFaults]) -> EngineFaults | None:
     """Merge several gateways' faults of one engine. Each gateway counts its own requests; all see the same process."""
-    if not faults:
-        return None
-    return EngineFaults(
-        tokenizer_late=sum(item.tokenizer_late for item in faults),
-        tokenizer_late_s=math.fsum(item.tokenizer_late_s for item in faults),
-        tokenizer_late_at=_last([item.tokenizer_late_at for item in faults]),
-        broken=sum(item.broken for item in faults),
-        unanswered=sum(item.unanswered for item in faults),
-        failed_at=_last([item.failed_at for item in faults]),
-        restarts=max(item.restarts for item in faults),
-        restarted_at=_last([item.restarted_at for item in faults]),
-        evictions=max((item.evictions for item in faults if item.evictions is not None), default=None),
-    )
-
-
-def _last(moments: Sequence[float | None]) -> float | None:
-    return max((moment for moment in moments if moment is not None), default=None)
+    known: dict[str, Any] = {}
+    for name in EngineFaults.__struct_fields__:
+        values = [value for item in faults if (value := getattr(item, name)) is not None]
+        if values:
+            known[name] = sum(values) if name in _ADDED else max(values)
+    return EngineFaults(**known) if known else None
 
 
 def _state(by_gateway: Mapping[str, EngineSample]) -> tuple[str, str, float]:

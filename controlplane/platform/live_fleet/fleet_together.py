@@ -126,18 +126,14 @@ class _OutcomesTogether:
         self._sums: dict[str, PoolOutcomes] = {}
 
     def count(self, by_gateway: Mapping[str, FleetSample]) -> None:
-        pools = [(name, pool) for name, sample in by_gateway.items() for pool in sample.pools]
-        for name, pool in pools:
-            now, key = pool.outcomes, (name, pool.pool_id)
-            if now is None:
-                continue
-            known, before = self._sums.get(pool.pool_id), self._seen.get(key)
-            if known is None:
-                self._sums[pool.pool_id] = now
-            elif before is not None:
-                self._sums[pool.pool_id] = known.plus(now.since(before))
-            self._seen[key] = now
-        pool_ids = {pool.pool_id for _, pool in pools}
+        pools = [(name, pool.pool_id, pool.outcomes) for name, sample in by_gateway.items() for pool in sample.pools]
+        for name, pool_id, now in pools:
+            known, before = self._sums.get(pool_id), self._seen.get((name, pool_id))
+            if now is not None and (known is None or before is not None):
+                self._sums[pool_id] = now if known is None else known.plus(now.since(before))
+            if now is not None:
+                self._seen[name, pool_id] = now
+        pool_ids = {pool_id for _, pool_id, _ in pools}
         self._sums = {pool_id: sums for pool_id, sums in self._sums.items() if pool_id in pool_ids}
         self._seen = {key: seen for key, seen in self._seen.items() if key[1] in pool_ids}
 

@@ -65,10 +65,13 @@ TRIM_S = 10.0
 
 
 class Supervisor:
-    """The children and their states. Mutable state: `_children` and the tasks that run them."""
+    """The children and their states. Mutable state: `_children` and the tasks that run them.
 
-    def __init__(self, log_dir: Path) -> None:
-        self._log_dir = log_dir
+    `on_end` is called in a thread with the name and exit status of a child that ended by itself.
+    """
+
+    def __init__(self, log_dir: Path, on_end: Callable[[str, int], None] = lambda _name, _status: None) -> None:
+        self._log_dir, self._on_end = log_dir, on_end
         self._children: dict[str, _Child] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
@@ -77,7 +80,7 @@ class Supervisor:
         for spec in specs:
             if spec.name in self._children:
                 raise ValueError(f"there is a child named {spec.name} already")
-            child = _Child(spec, ChildLog(self._log_dir / f"{spec.name}.log"))
+            child = _Child(spec, ChildLog(self._log_dir / f"{spec.name}.log"), self._on_end)
             self._children[spec.name] = child
             self._tasks[spec.name] = asyncio.create_task(child.keep(), name=f"child {spec.name}")
 
@@ -131,9 +134,9 @@ class _Child:
     Mutable state: `status`, which each change replaces, `ends_with`, and the standby, if any.
     """
 
-    def __init__(self, spec: ChildSpec, log: ChildLog) -> None:
+    def __init__(self, spec: ChildSpec, log: ChildLog, on_end: Callable[[str, int], None]) -> None:
         self.spec = spec
-        self._log = log
+        self._log, self._on_end = log, on_end
         self.status = ChildStatus(spec.name, STARTING, None, 0, None)
         self.ends_with = (signal.SIGTERM, TERM_S)
         """The signal that ends the child, and the time limit before SIGKILL."""
@@ -171,6 +174,9 @@ class _Child:
             await _end(process, *self.ends_with)
             self._change(WAITING, None, exit_status=process.returncode)
         logger.warning("a child ended", extra={"child": self.spec.name, "exit_status": process.returncode})
+        if process.returncode is not None:
+            # Not awaited: the child's next start does not wait for the database.
+            asyncio.get_running_loop().run_in_executor(None, self._on_end, self.spec.name, process.returncode)
         return time.monotonic() - began
 
     async def _next(self) -> asyncio.subprocess.Process:

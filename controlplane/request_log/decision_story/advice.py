@@ -3,19 +3,32 @@
 from __future__ import annotations
 
 from controlplane.platform.format import duration, plain
+from controlplane.request_log.decision_story.before_words import slowest
 from controlplane.request_log.decision_story.certainty import firmness, name_of
-from gateway.contracts.regret import ADMISSION, GATEWAY, LOAD, QUEUE_ORDER, STALE_VIEW, TRADE, WRONG_INDEX
+from gateway.contracts.regret import (
+    ADMISSION,
+    ATTEMPT,
+    GATEWAY,
+    LOAD,
+    QUEUE_ORDER,
+    STALE_VIEW,
+    TOKENIZER,
+    TRADE,
+    WRONG_INDEX,
+)
 from gateway.contracts.stored_decision import StoredDecision
 from gateway.pools.engines.hit_words import cause_words
 
 CAUSE_WORDS = {
     TRADE: "Load: waited for cached blocks",
-    LOAD: "Load: the queue grew",
+    LOAD: "Load: the engine's queue grew",
     STALE_VIEW: "Stale report: the queue had grown",
     WRONG_INDEX: "Wrong index: blocks were evicted",
     QUEUE_ORDER: "Queue order: newer requests went first",
     ADMISSION: "Admission",
     GATEWAY: "Gateway: slow to decide",
+    TOKENIZER: "Tokenizer: an engine tokenized late",
+    ATTEMPT: "Earlier attempt: an engine failed",
 }
 
 
@@ -27,12 +40,41 @@ def advice(stored: StoredDecision) -> str:
     if stored.outcome == "failed":
         return "The engine failed, not the choice. Check its state on the Fleet page and its log."
     if regret is None or not regret.cause:
-        if not stored.late:
-            return "Nothing. It was on time, and no other engine is known to have been faster."
-        return "No other choice would have helped: the pool was out of capacity. Check its load at that time."
-    if regret.cause == GATEWAY:
+        return _nothing_better(stored)
+    return _by_part(stored, regret.cause) or _by_cause(stored, regret.cause)
+
+
+def _nothing_better(stored: StoredDecision) -> str:
+    if not stored.late:
+        return "Nothing. It was on time, and no other engine is known to have been faster."
+    if stored.regret is None:
+        return f"Whether another engine would have been faster is unknown: {unknown_regret(stored)}"
+    return "No other choice would have helped: the pool was out of capacity. Check its load at that time."
+
+
+def unknown_regret(stored: StoredDecision) -> str:
+    """Return why a decision without a regret has none, as the end of a sentence."""
+    if stored.first_token_after_s is None:
+        return "no first token was received."
+    if len(stored.decision.candidates) < 2:
+        return "there was no other candidate to compare with."
+    return "an earlier attempt failed, and this older record does not contain its times."
+
+
+def _by_part(stored: StoredDecision, cause: str) -> str:
+    """Return the remedy for time that was lost before the decision; empty for other causes."""
+    if cause == GATEWAY:
         return "The gateway was slow, not an engine. Check headway_loop_lag_seconds, and give the gateway its own core."
-    return _by_cause(stored, regret.cause)
+    if cause == TOKENIZER:
+        name = slowest(stored, TOKENIZER).engine
+        return (
+            f"The prompt waited for the tokenizer of {name}, not for the gateway. Check {name} on the Fleet page, and "
+            "quarantine it if it stays slow."
+        )
+    if cause == ATTEMPT:
+        name = slowest(stored, ATTEMPT).engine
+        return f"An earlier attempt failed on {name}, not the choice. Check its state on the Fleet page and its log."
+    return ""
 
 
 def _by_cause(stored: StoredDecision, cause: str) -> str:

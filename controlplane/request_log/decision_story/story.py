@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from controlplane.platform.format import duration, plain, whole
 from controlplane.request_log.decision_story.advice import advice
 from controlplane.request_log.decision_story.advisory_words import what_was_announced
+from controlplane.request_log.decision_story.before_words import before_words, failure_words, slowest
 from controlplane.request_log.decision_story.certainty import beta_of, name_of, runner_up
 from controlplane.request_log.decision_story.emphasis import Words, pieces, strong
 from controlplane.request_log.decision_story.load_words import held_below, held_on_node, what_was_loaded
 from controlplane.request_log.decision_story.service_words import by_provider, pool_reason, provider_happened
-from gateway.contracts.regret import GATEWAY, SLOW_GATEWAY_S
+from gateway.contracts.regret import ATTEMPT, GATEWAY, SLOW_GATEWAY_S, TOKENIZER, Regret
 from gateway.contracts.stored_decision import RUNNING, UNANSWERED, StoredDecision
 from routing.values import reasons
 from routing.values.counted import count
@@ -58,7 +59,7 @@ def verdict_of(stored: StoredDecision) -> str:
 
 def _title(stored: StoredDecision) -> str:
     decision, regret = stored.decision, stored.regret
-    spared_s = regret.seconds - regret.gateway_s if regret is not None else 0.0
+    spared_s = regret.seconds - regret.lost_s if regret is not None else 0.0
     gained = spared_s >= WORTH_REPORTING_S
     best = name_of(stored, regret.best_engine_id) if regret is not None else ""
     if (story := by_provider(stored)) is not None:
@@ -68,12 +69,23 @@ def _title(stored: StoredDecision) -> str:
         return f"{sent}; {best} was expected to be on time" if gained else sent
     sent = _sent(stored)
     if stored.outcome == "failed":
-        return f"{sent}; it failed ({stored.error})"
+        return f"{sent}; {failure_words(stored.error)}"
     if regret is None:
         return sent
-    if regret.cause == GATEWAY:
-        return f"{sent}; the gateway took {duration(regret.gateway_s)} to decide"
+    if lost := _lost_words(stored, regret):
+        return f"{sent}{lost}"
     return f"{sent}; {best} would have been {duration(spared_s)} faster" if gained else f"{sent}; no engine was faster"
+
+
+def _lost_words(stored: StoredDecision, regret: Regret) -> str:
+    """Return what took the largest part of the lost time, if that was before the decision."""
+    slow, failed = slowest(stored, TOKENIZER), slowest(stored, ATTEMPT)
+    words = {
+        GATEWAY: f"; the gateway took {duration(regret.gateway_s)} to decide",
+        TOKENIZER: f"; the tokenizer of {slow.engine} took {duration(slow.seconds)}",
+        ATTEMPT: f" after an attempt on {failed.engine} took {duration(failed.seconds)}",
+    }
+    return words.get(regret.cause, "")
 
 
 def _sent(stored: StoredDecision) -> str:
@@ -153,6 +165,7 @@ def _happened(stored: StoredDecision) -> str:
 def _waited(stored: StoredDecision) -> str:
     decision, before_s = stored.decision, stored.decided_after_s
     late = f"The decision came after {strong(duration(before_s))}. " if before_s >= SLOW_GATEWAY_S else ""
+    late += before_words(stored) if late else ""
     if decision.queued_s < 0.001:
         return f"{late}The request was {'then ' if late else ''}dispatched at once"
     waited_s = decision.queued_s - before_s
@@ -174,7 +187,7 @@ def _cached_words(stored: StoredDecision) -> str:
 
 def _end(stored: StoredDecision) -> str:
     ends = {
-        "failed": f" It failed ({stored.error}).",
+        "failed": f" Then {failure_words(stored.error)}.",
         "cancelled": " The client disconnected.",
         "client_error": f" The engine rejected it ({stored.error}).",
         UNANSWERED: " No completion report came before its reservation expired.",

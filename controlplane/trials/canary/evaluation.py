@@ -20,6 +20,7 @@ class ArmFigures(msgspec.Struct, frozen=True):
 
     requests: int
     late_share: float | None
+    """Late first tokens; rejected requests are no part of it, except in stored evaluations without a rejected share."""
     failed_share: float | None
     hit_share: float | None
     p50_s: float | None
@@ -27,6 +28,7 @@ class ArmFigures(msgspec.Struct, frozen=True):
     p99_s: float | None
     ttft: dict[int, int] = {}
     """Counts of times to first token, by bucket of planning.trials.arm_window."""
+    rejected_share: float | None = None
 
 
 class EvaluationPoint(msgspec.Struct, frozen=True):
@@ -87,8 +89,9 @@ def stored_evaluation(stored: Any) -> CanaryEvaluation | None:
 def _figures(window: ArmWindow) -> ArmFigures:
     return ArmFigures(
         requests=window.judged,
-        late_share=window.late / window.judged if window.judged else None,
+        late_share=window.late_share,
         failed_share=window.failed / window.ended if window.ended else None,
+        rejected_share=window.rejected / window.ended if window.ended else None,
         hit_share=window.hit_share,
         p50_s=quantile_s(window, 0.5),
         p90_s=quantile_s(window, 0.9),

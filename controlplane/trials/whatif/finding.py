@@ -4,20 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from controlplane.trials.whatif.result import (
-    FAILED,
-    HIT_RATE,
-    LATE,
-    ON_TIME,
-    REJECTED,
-    TTFT_MEAN,
-    TTFT_P90,
-    Difference,
-    WhatIfResult,
-)
+from controlplane.trials.whatif import result as names
+from controlplane.trials.whatif.result import HIT_RATE, ON_TIME, REJECTED, TTFT_MEAN, TTFT_P90, Difference, WhatIfResult
 
 BETTER, WORSE, MIXED, EVEN = "better", "worse", "mixed", "even"
-SHARES = (ON_TIME, LATE, FAILED, REJECTED, HIT_RATE)
+SHARES = (ON_TIME, names.LATE, names.FAILED, REJECTED, HIT_RATE)
 ABOUT = {
     ON_TIME: "on time",
     TTFT_MEAN: "TTFT",

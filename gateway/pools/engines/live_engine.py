@@ -84,6 +84,8 @@ class LiveEngine:
         self.report: EngineReport | None = None
         self.report_at: float | None = None
         """Monotonic seconds of the last report."""
+        self.answered_at: float | None = None
+        """Monotonic seconds of the last report that the engine's own answer made."""
         self.report_times = PastMoments()
         self.hits = IndexTrust()
         self.created_at = now
@@ -201,6 +203,8 @@ class LiveEngine:
         age_s = max(0.0, unix - report.at)
         self.report = report
         self.report_at = now - age_s
+        if report.reachable:
+            self.answered_at = self.report_at
         self.report_times.note(self.report_at)
         if age_s > self._settings.report_stale_s:
             return False

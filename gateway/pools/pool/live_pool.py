@@ -404,7 +404,7 @@ class LivePool:
     def _new_incarnation(self, engine: LiveEngine, *, resync: bool) -> None:
         engine.new_incarnation(time.monotonic())
         self.progress.forget(engine.entry.engine_id)
-        self.progress.faults(engine.entry.engine_id).restarted()
+        self.progress.restarted(engine.entry.engine_id)
         self._incarnations[engine.entry.engine_id] = engine.incarnation
         if resync and engine.intake is not None:
             engine.intake.resync()

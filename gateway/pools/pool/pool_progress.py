@@ -5,44 +5,18 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-import msgspec
+from msgspec.structs import replace
 
 from gateway.contracts.fleet_sample import EngineFaults
 from gateway.pools.engines.engine_progress import EngineProgress
 from gateway.pools.traffic.hot_prefixes import HotPrefixes
 from routing.values.decision import Decision
 
-
-class FaultCounts(msgspec.Struct, gc=False):
-    """One engine's faults since the gateway started, as in EngineFaults. Mutable."""
-
-    tokenizer_late: int = 0
-    tokenizer_late_s: float = 0.0
-    tokenizer_late_at: float | None = None
-    broken: int = 0
-    unanswered: int = 0
-    failed_at: float | None = None
-    restarts: int = 0
-    restarted_at: float | None = None
-
-    def late_tokenizer(self, took_s: float) -> None:
-        """Count a call to the engine's tokenizer that failed or was late."""
-        self.tokenizer_late += 1
-        self.tokenizer_late_s += took_s
-        self.tokenizer_late_at = time.time()
-
-    def restarted(self) -> None:
-        """Count a new process of the engine."""
-        self.restarts += 1
-        self.restarted_at = time.time()
-
-    def counts(self, evictions: int | None) -> EngineFaults:
-        """Return the counts so far."""
-        return EngineFaults(**msgspec.structs.asdict(self), evictions=evictions)
+_NO_FAULTS = EngineFaults()
 
 
 class PoolProgress:
-    """Follows dispatched requests. Mutable: the totals, and each engine's EngineProgress and FaultCounts."""
+    """Follows dispatched requests. Mutable: the totals, and each engine's EngineProgress and EngineFaults."""
 
     def __init__(self, vouches: Callable[[float, float], bool] = lambda _since_s, _now: True) -> None:
         self._vouches = vouches
@@ -53,7 +27,7 @@ class PoolProgress:
         """Prompt tokens computed on one engine although another candidate was believed to hold them."""
         self.prefixes = HotPrefixes()
         self._engines: dict[str, EngineProgress] = {}
-        self._faults: dict[str, FaultCounts] = {}
+        self._faults: dict[str, EngineFaults] = {}
 
     def engine(self, engine_id: str) -> EngineProgress:
         """Return the engine's progress, which starts now for a new engine."""
@@ -62,9 +36,24 @@ class PoolProgress:
             progress = self._engines[engine_id] = EngineProgress(self._vouches)
         return progress
 
-    def faults(self, engine_id: str) -> FaultCounts:
-        """Return the engine's faults, which start at zero for a new engine."""
-        return self._faults.setdefault(engine_id, FaultCounts())
+    def faults(self, engine_id: str) -> EngineFaults:
+        """Return the engine's faults, without its evictions."""
+        return self._faults.get(engine_id, _NO_FAULTS)
+
+    def restarted(self, engine_id: str) -> None:
+        """Count a new process of the engine."""
+        faults = self.faults(engine_id)
+        self._faults[engine_id] = replace(faults, restarts=faults.restarts + 1, restarted_at=time.time())
+
+    def late_tokenizer(self, engine_id: str, took_s: float) -> None:
+        """Count a call to the engine's tokenizer that failed or was late."""
+        faults = self.faults(engine_id)
+        self._faults[engine_id] = replace(
+            faults,
+            tokenizer_late=faults.tokenizer_late + 1,
+            tokenizer_late_s=faults.tokenizer_late_s + took_s,
+            tokenizer_late_at=time.time(),
+        )
 
     def forget(self, engine_id: str, *, left: bool = False) -> None:
         """Reset the progress of an engine that restarted, and the faults, too, of one that left."""
@@ -124,10 +113,14 @@ class PoolProgress:
         if not decision.engine_id:
             return
         pair = decision.pair
-        faults = self.faults(pair.engine_id if pair is not None and begun else decision.engine_id)
-        faults.broken += begun
-        faults.unanswered += not begun
-        faults.failed_at = time.time()
+        engine_id = pair.engine_id if pair is not None and begun else decision.engine_id
+        faults = self.faults(engine_id)
+        self._faults[engine_id] = replace(
+            faults,
+            broken=faults.broken + begun,
+            unanswered=faults.unanswered + (not begun),
+            failed_at=time.time(),
+        )
 
     def dropped(self, decision: Decision, *, failed: bool) -> None:
         """Record the end of a request without an answer. `failed`: its engine is at fault. Unbound requests are

@@ -109,6 +109,10 @@ class DecisionRecord(msgspec.Struct, gc=False):
     """The API key of the request; empty: none."""
     unread: bool = False
     """Whether it was rejected before its prompt was read, so that its length is unknown."""
+    tokenizers: tuple[tuple[str, float], ...] = ()
+    """Engines whose tokenizers it waited for, with the seconds of each wait."""
+    failures: tuple[tuple[str, str, float, float], ...] = ()
+    """(Engine, cause, when it was chosen, when it failed) of each attempt that another one followed."""
 
     @property
     def model_name(self) -> str:

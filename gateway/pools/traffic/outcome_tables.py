@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from gateway.contracts import outcomes
-from gateway.contracts.outcomes import UNREAD, OutcomeCounts, PoolOutcomes, Table, length_range, with_others
+from gateway.contracts.outcomes import TABLES, UNREAD, OutcomeCounts, PoolOutcomes, Table, length_range, with_others
 from gateway.pools.traffic.traffic_window import CANCELLED, COMPLETED, FAILED, REJECTED, EndedRequest
 
 MAX_ROWS = 64
@@ -41,7 +41,10 @@ class OutcomeTable:
         """Count one request."""
         row = self._rows.get(name)
         if row is None:
-            row = self._rows[name] = [0, 0, 0, 0, 0, self._replaced()]
+            weight = 0
+            if len(self._rows) >= self._max_rows:
+                weight = self._rows.pop(min(self._rows, key=lambda other: self._rows[other][5]))[5]
+            row = self._rows[name] = [0, 0, 0, 0, 0, weight]
         row[column] += 1
         row[5] += 1
         self._counted += 1
@@ -54,46 +57,29 @@ class OutcomeTable:
         """Return the rows, with the remaining requests of `total` in OTHERS."""
         return with_others({name: OutcomeCounts(*row[:5]) for name, row in self._rows.items()}, total)
 
-    def _replaced(self) -> int:
-        """Make room for a row; return the weight that it takes over."""
-        if len(self._rows) < self._max_rows:
-            return 0
-        lightest = min(self._rows, key=lambda name: self._rows[name][5])
-        return self._rows.pop(lightest)[5]
-
 
 class OutcomeTables:
     """One pool's ended requests since the start. Mutable: the total, and one table per dimension."""
 
     def __init__(self) -> None:
         self._total = [0, 0, 0, 0, 0]
-        self._tenants, self._keys, self._lengths = OutcomeTable(), OutcomeTable(), OutcomeTable()
-        self._classes, self._priorities = OutcomeTable(), OutcomeTable()
+        self._tables = tuple(OutcomeTable() for _ in TABLES)
 
     def add(self, record: CountedRequest) -> None:
         """Count an ended request. A request that its engine rejected for its content is not counted."""
-        outcome = record.outcome
-        if outcome == COMPLETED:
+        column = _COLUMNS.get(record.outcome)
+        if record.outcome == COMPLETED:
             column = outcomes.ON_TIME if record.on_time else outcomes.LATE
-        elif outcome in _COLUMNS:
-            column = _COLUMNS[outcome]
-        else:
+        if column is None:
             return
         self._total[column] += 1
-        self._tenants.add(record.tenant_id, column)
-        self._keys.add(record.key_id, column)
-        self._lengths.add(UNREAD if record.unread else length_range(record.decision.prompt_tokens), column)
-        self._classes.add(record.slo_class, column)
-        self._priorities.add(str(record.priority), column)
+        length = UNREAD if record.unread else length_range(record.decision.prompt_tokens)
+        names = record.tenant_id, record.key_id, length, record.slo_class, str(record.priority)
+        for table, name in zip(self._tables, names, strict=True):
+            table.add(name, column)
 
     def outcomes(self) -> PoolOutcomes:
         """Return the counts so far."""
         total = OutcomeCounts(*self._total)
-        return PoolOutcomes(
-            total=total,
-            tenants=self._tenants.counts(total),
-            keys=self._keys.counts(total),
-            lengths=self._lengths.counts(total),
-            classes=self._classes.counts(total),
-            priorities=self._priorities.counts(total),
-        )
+        tables = (table.counts(total) for table in self._tables)
+        return PoolOutcomes(total=total, **dict(zip(TABLES, tables, strict=True)))

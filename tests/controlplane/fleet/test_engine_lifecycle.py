@@ -6,7 +6,7 @@ import pytest
 from django.contrib.auth.models import User
 
 from controlplane.access.models.role_grant import RoleGrant
-from controlplane.fleet.engine_lifecycle import EngineNotEmptyError, delete_engine, set_desired_state
+from controlplane.fleet.engine_lifecycle import EngineNotEmptyError, delete_engine, record_exit, set_desired_state
 from controlplane.fleet.engine_registration import register_engine
 from controlplane.fleet.models.engine import DesiredState, Engine
 from controlplane.fleet.models.pool import Pool
@@ -111,3 +111,14 @@ def test_viewers_and_operators_of_other_pools_change_no_state(engine: Engine) ->
         with pytest.raises(NotAllowedError):
             delete_engine(engine, actor=actor, in_flight=0)
     assert Engine.objects.get().desired_state == "ready"
+
+
+def test_the_end_of_an_engines_process_is_an_audit_event(engine: Engine) -> None:
+    for status in (-9, 3):
+        record_exit(engine.engine_id, status)
+    record_exit("replay", 1)
+    events = AuditEvent.objects.filter(verb="engine.exit").order_by("pk")
+    assert [(event.actor_name, event.why, event.after) for event in events] == [
+        ("supervisor", f"{engine.name} was killed by SIGKILL", {"exit_status": -9}),
+        ("supervisor", f"{engine.name} ended with exit code 3", {"exit_status": 3}),
+    ]

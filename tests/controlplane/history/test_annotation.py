@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from controlplane.history.annotation import MAX_MARKERS, WAVE_S, Annotation, AnnotationLog, without_replaced
-from gateway.contracts.fleet_sample import FleetSample
+from gateway.contracts.fleet_sample import EngineFaults, FleetSample
 
 
 def with_engine(sample: FleetSample, **changes: object) -> FleetSample:
@@ -53,6 +53,23 @@ def test_first_start_is_not_a_recovery(samples: list[FleetSample]) -> None:
 
 def test_restart_without_a_state_change_creates_a_marker(samples: list[FleetSample]) -> None:
     assert kinds(samples[0], with_engine(samples[0], incarnation=9)) == ["restarted"]
+
+
+def test_loss_and_restart_name_the_requests_that_failed_with_the_engine(samples: list[FleetSample]) -> None:
+    log, before = (
+        AnnotationLog(300),
+        with_engine(samples[0], faults=EngineFaults(broken=2, failed_at=samples[0].at - 99)),
+    )
+    log.follow(samples[0], before)
+    broken = EngineFaults(broken=33, unanswered=1, failed_at=before.at)
+    lost = with_engine(before, state="lost", reason="connection refused", faults=broken)
+    log.follow(before, lost)
+    log.follow(lost, with_engine(lost, state="serving", reason="", incarnation=2))
+    failed = "; 31 streams broke; 1 request got no answer"
+    assert [(marker.kind, marker.text) for marker in log.recent()] == [
+        ("lost", f"e-01 is lost: connection refused{failed}"),
+        ("restarted", f"e-01 restarted as incarnation 2; it was lost{failed}"),
+    ]
 
 
 def test_added_and_removed_engines_create_markers(samples: list[FleetSample]) -> None:

@@ -116,3 +116,13 @@ def test_gateway_without_queue_reports_leaves_the_queue_unknown() -> None:
     )
     names = ("bound", "rejections_per_s", "queue_wait_mean_s", "dispatched_at_once_per_s")
     assert all(math.isnan(value(column, name)) for name in names)
+
+
+def test_rows_stored_without_the_newest_figures_are_decoded_with_unknown_ones() -> None:
+    column = folded({"failed": 3, "rejected": 2})
+    data = encode_part(column, "pool-0", rows_of(column.roster, "pool-0"), [])
+    assert decode_part(data).pool[-2:] == [3.0, 2.0]
+    stored = msgspec.msgpack.decode(zlib.decompress(data))
+    stored[5] = stored[5][:-8]
+    older = decode_part(zlib.compress(msgspec.msgpack.encode(stored))).pool
+    assert [math.isnan(item) for item in older[-3:]] == [math.isnan(value(column, "rejections_per_s")), True, True]

@@ -68,7 +68,7 @@ def test_parts_without_queue_figures_are_ignored_for_the_queue() -> None:
         old.pools["pool-0"][index], new.pools["pool-0"][index] = math.nan, 4.0
     new.rejections["pool-0"] = {"queue_full": 4.0}
     merged = merge(0, [old, new])
-    assert merged.pools["pool-0"][POOL_FLOATS.index("bound") :] == [4.0] * 8
+    assert merged.pools["pool-0"][POOL_FLOATS.index("bound") :] == [4.0] * 10
     assert merged.rejections == {"pool-0": {"queue_full": 4.0}}
 
 

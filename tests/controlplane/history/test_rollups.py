@@ -21,6 +21,7 @@ from controlplane.history.rollups import COARSE_S, FACTOR, HOUR_TOPIC, StoredHou
 from controlplane.history.store import read_past
 from controlplane.platform.jobs.lease import acquire
 from controlplane.platform.live_fleet.samples import FleetSamples
+from controlplane.platform.models.audit_event import AuditEvent
 from controlplane.platform.models.job_run import JobRun
 from gateway.bus.bus import InProcessBus
 from gateway.contracts.fleet_sample import TOPIC, FleetSample
@@ -120,6 +121,15 @@ def test_markers_are_stored_once_and_restored() -> None:
     lost = next(marker for marker in past.markers if marker.kind == "lost")
     assert (lost.label, lost.text) == ("e-05", "e-05 is lost: 3 connects rejected; a direct probe runs every second")
     assert kinds.count("draining") == 1
+
+
+def test_a_lost_engine_is_one_audit_event_whatever_the_number_of_processes() -> None:
+    samples = samples_of(4, 30, begin=LOST_AT - 5)
+    for collector in (fed(samples), fed(samples)):
+        run(collector, samples[-1].at + 11)
+    event = AuditEvent.objects.get(verb="engine.lost")
+    assert (event.actor_name, event.pool_slug) == ("fleet history", "pool-1")
+    assert event.why == "e-04 is lost: 3 connects rejected; a direct probe runs every second"
 
 
 def test_marker_that_grows_after_its_interval_was_stored_is_restored_grown() -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from controlplane.trials.canary.evaluation import _figures
 from gateway.contracts.wire import UnreadableMessageError
 from gateway.reports.arm_results import TOPIC, ArmReport, ArmRow, decode_arm_report
 from planning.trials.arm_window import ArmWindow, together
@@ -54,6 +55,12 @@ async def test_nothing_is_counted_without_a_trial(tmp_path: Path) -> None:
         await gateway.post(ROUTE, {"model": MODEL, "block_hashes": [1, 2]})
         gateway.gateway.arm_results.report()
         assert received == []
+
+
+def test_late_failed_and_rejected_shares_of_an_arm_are_apart() -> None:
+    window = ArmWindow(judged=20, on_time=8, ended=20, failed=4, rejected=5, unanswered=3)
+    figures = _figures(window)
+    assert (figures.late_share, figures.failed_share, figures.rejected_share) == (4 / 20, 4 / 20, 5 / 20)
 
 
 @pytest.mark.parametrize("window", [ArmWindow(judged=-1), ArmWindow(on_time=2, judged=1), ArmWindow(ttft={99: 1})])

@@ -28,6 +28,7 @@ from gateway.contracts.wire import UnreadableMessageError
 from tests.gateway.ended_requests import BLANK
 from tests.gateway.scripted_engine import ScriptedEngine
 from tests.gateway.served_gateway import KEYRING, MODEL, ServedGateway, served
+from tests.patience import until
 
 SLOW = GatewaySettings(probe_interval_s=0.1, request_interval_s=60.0)
 """Nothing is sent unless a test does so."""
@@ -314,3 +315,27 @@ def test_malformed_bytes_are_rejected(data: bytes) -> None:
 def test_a_row_of_a_newer_version_is_read_without_its_new_fields() -> None:
     row = TrafficRow(**{**BLANK, "arrived_at": 1.0, "pool": "p", "prompt_tokens": 700, "blocks": (5,)})
     assert decode_rows(msgspec.msgpack.encode([[*msgspec.structs.astuple(row), "more"]])) == [row]
+
+
+async def test_a_retried_request_names_its_tokenizer_its_failed_attempt_and_its_key(tmp_path: Path) -> None:
+    async with (
+        ScriptedEngine() as dying,
+        ScriptedEngine() as other,
+        served([dying.url, other.url], tmp_path, gateway_settings=SLOW) as gateway,
+    ):
+        listener = Listener(gateway)
+        await until(lambda: len(gateway.pool.accepting) == 2)
+        dying.die_before_first_byte = True
+        dying.tokenizer_status = other.tokenizer_status = 500
+        body = {"model": MODEL, "messages": [{"role": "user", "content": "hello " * 50}], "max_tokens": 1}
+        for _ in range(4):
+            assert (await gateway.post("/v1/chat/completions", body))[0] == 200
+        sent = await listener.sent()
+        assert all({wait.name for wait in stored.tokenizers} == {"e0", "e1"} for stored in sent)
+        retried = next(stored for stored in sent if stored.failures)
+        (failure,) = retried.failures
+        assert (failure.name, failure.engine_id, retried.attempts) == ("e0", "engine-0", ("engine-0", "engine-1"))
+        assert 0.0 <= failure.begun_after_s <= failure.ended_after_s <= retried.decided_after_s
+        assert retried.key_id == "ka"
+        faults = gateway.pool.progress.faults("engine-0")
+        assert (faults.tokenizer_late, faults.unanswered, faults.broken) == (4, 4, 0)

@@ -258,7 +258,7 @@ async def test_a_prompt_names_the_engines_whose_tokenizers_it_waited_for() -> No
         assert (first, second) == ("e1", "e0")
         assert first_s >= 0.015
     assert (frozen.calls, fine.calls) == (1, 1)
-    faults = pool.progress.faults("e1").counts(None)
+    faults = pool.progress.faults("e1")
     assert (faults.tokenizer_late, pool.progress.faults("e0").tokenizer_late) == (1, 0)
     assert faults.tokenizer_late_s >= 0.015
     assert (await keys.keys(pool, "t", TextPrompt("hello"))).tokenizers == ()

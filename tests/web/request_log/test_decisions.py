@@ -15,6 +15,7 @@ from controlplane.request_log.models.decision_index import DecisionIndex
 from controlplane.request_log.models.segment import Segment
 from controlplane.request_log.recent_decisions import recent_decisions
 from gateway.contracts.recent_question import RunningRequest
+from gateway.contracts.stored_decision import FailedAttempt, TokenizerWait
 from routing.values import reasons
 from routing.values.engine_pair import EnginePair
 from tests.controlplane.request_log.store.records import START, keep, on_time, stored
@@ -142,7 +143,7 @@ def test_late_failed_and_rejected_have_their_own_filters_counts_and_shapes(viewe
         assert f'#s-{state}"/></svg><span>{word}<' in page
         counts = re.findall(r"<span>([A-Z][a-z ]+)</span>\s*<b>([^<]*)</b>", page)
         assert counts == [
-            ("All ended", "6"), ("On time", "3"), ("Late", "1"), ("Failed", "1"), ("Rejected", "1"), ("Running", "—"),
+            ("All ended", "7"), ("On time", "3"), ("Late", "1"), ("Failed", "1"), ("Rejected", "1"), ("Running", "—"),
         ]  # fmt: skip
         missed = {name: int(name == state) for name in ("late", "failed", "rejected")}
         words = "{late} late, {failed} failed, {rejected} rejected".format(**missed)
@@ -249,7 +250,7 @@ def test_documented_decision_has_the_documented_text(viewer: Client) -> None:
     assert page.count("block-missing") == 6
     assert "Cause: <b>late event</b>" in page
     assert "e-04 would have won if" in page
-    assert "stored because it was late" in page
+    assert "all late requests are stored" in " ".join(page.split())
     assert "style=" not in page
 
 
@@ -303,9 +304,28 @@ def test_time_before_the_decision_is_a_separate_segment_in_all_rows() -> None:
     assert shown is not None
     assert [part[0] for part in bars(shown["estimated"])] == ["before", "queue", "prefill"]
     assert bars(shown["estimated"])[:2] == [("before", "0.00%", "2.50 s"), ("queue", shown["dispatched"], "2.86 s")]
-    assert bars(shown["actual"]) == [("before", "0.00%", "2.50 s"), ("prefill", shown["dispatched"], "2.65 s")]
+    assert bars(shown["actual"])[:2] == [("before", "0.00%", "2.50 s"), ("engine", shown["dispatched"], "2.06 s")]
     assert shown["instead"][0].term == "before"
-    assert shown["before"].replace("\u202f", " ") == "2.50 s"
+    assert [(part["words"], part["took"].replace("\u202f", " ")) for part in shown["before"]] == [("Gateway", "2.50 s")]
+
+
+def test_tokenizer_earlier_attempt_and_gateway_are_separate_segments() -> None:
+    shown = pictures.timeline(
+        stored(
+            queued_s=9.0, dispatched_after_s=9.0, decided_after_s=9.0, asked_after_s=5.0, first_token_after_s=9.7,
+            tokenizers=(TokenizerWait("engine-03", "e-03", 4.0),),
+            failures=(FailedAttempt("engine-03", "e-03", "connect", 5.0, 8.5),),
+        )
+    )  # fmt: skip
+    assert shown is not None
+    took = {part["words"]: part["took"].replace("\u202f", " ") for part in shown["before"]}
+    assert took == {
+        "Gateway": "1.00 s",
+        "Tokenizer of e-03": "4.00 s",
+        "Until an engine was chosen": "500 ms",
+        "Attempt on e-03": "3.50 s",
+    }
+    assert [bar.term for bar in shown["actual"]] == ["before", "tokenizer", "before", "attempt", "prefill"]
 
 
 def test_wait_after_the_decision_starts_at_the_decision() -> None:

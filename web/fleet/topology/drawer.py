@@ -24,6 +24,7 @@ from gateway.contracts.fleet_sample import TAKING_WORK, EngineSample, FleetSampl
 from web.fleet.topology.drains import drain_watch
 from web.fleet.topology.form import CHANGED, change_drawer
 from web.fleet.topology.rows import EngineRow, engine_line
+from web.fleet.topology.words import STALE_S
 from web.live.engine_health import engine_health, never_answered
 from web.shell.resource_form import facts
 
@@ -283,7 +284,10 @@ def flight_effect(state: DesiredState, seen: EngineSample | None) -> str:
 
 def report_words(seen: EngineSample | None) -> str:
     """Return the age of the last report, for the drawer's header."""
-    return "" if seen is None or seen.report_age_s is None else f"report {duration(seen.report_age_s)} old"
+    if seen is None or seen.report_age_s is None:
+        return ""
+    age = duration(seen.report_age_s)
+    return f"no reports for {age}: figures are old" if seen.report_age_s > STALE_S else f"report {age} old"
 
 
 _PROMPT_TOKENS = 4096

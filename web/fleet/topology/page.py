@@ -146,7 +146,10 @@ def finding(rows: TopologyRows) -> str:
     """Return the page's title, which states the most notable fact about all engines."""
     if not rows.total:
         return "No engines yet"
+    if len(rows.silent_s) == rows.total:
+        return f"No reports for {span(min(rows.silent_s))}: figures are old"
     troubled = [f"{rows.states[state]:,} {STATE_PHRASES[state]}" for state in SEVERITY[:-1] if rows.states[state]]
+    troubled += [f"{len(rows.silent_s):,} without reports"] if rows.silent_s else []
     if not troubled:
         return f"All {count(rows.total, 'engine')} serve" if rows.total > 1 else "The only engine serves"
     working = sum(rows.states[state] for state in TAKING_WORK)

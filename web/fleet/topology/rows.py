@@ -17,6 +17,7 @@ from gateway.contracts.fleet_sample import TAKING_WORK, EngineSample, FleetSampl
 from web.fleet.topology.scope import NOT_SERVING, PAGE_ROWS, TopologyScope
 from web.fleet.topology.words import (
     SEVERITY,
+    STALE_S,
     STATE_PHRASES,
     STATE_WORDS,
     TRUST_WORDS,
@@ -68,6 +69,8 @@ class TopologyRows:
     first: int
     """Number of the first engine on this page, counted from 1."""
     pages: int
+    silent_s: tuple[float, ...] = ()
+    """Seconds without a report, of the visible engines whose figures are old."""
 
     @property
     def last(self) -> int:
@@ -102,6 +105,7 @@ def topology_rows(pools: Sequence[Pool], scope: TopologyScope, sample: FleetSamp
         matching=len(matching),
         first=start + 1 if page else 0,
         pages=pages,
+        silent_s=tuple(age_s for row in rows if row.sample and (age_s := row.sample.report_age_s or 0.0) > STALE_S),
     )
 
 
@@ -177,6 +181,7 @@ def engine_line(row: EngineRow, slo_s: float, now: float, trouble: str = "") -> 
         "work": f"{sample.running}, {sample.bound}" if sample else "",
         "hit": hit_words(sample),
         "age": age_words(sample.report_age_s) if sample else "",
+        "stale": "1" if sample and (sample.report_age_s or 0.0) > STALE_S else "",
     }
 
 

@@ -73,6 +73,12 @@ def hit_words(engine: EngineSample | None) -> str:
     return f"{100 * engine.cached_tokens_total / engine.prompt_tokens_total:.1f}"
 
 
+STALE_S = 5.0
+"""Age in seconds from which an engine's figures look old."""
+
+
 def age_words(age_s: float | None) -> str:
     """Return a report's age in words."""
-    return UNKNOWN if age_s is None else duration(max(0.0, age_s))
+    if age_s is None:
+        return UNKNOWN
+    return f"none for {duration(age_s)}" if age_s > STALE_S else duration(max(0.0, age_s))

@@ -90,6 +90,7 @@ export function scopeFigures(value, pools, focus) {
     bound: total(read('bound')),
     waiting: total([...read('unbound'), ...read('bound')]),
     rejected: total(read('rejections_per_s')),
+    missed: MISSED.map((name) => total(read(name))),
     oldest: Math.max(...read('oldest_wait_s').map((wait) => (Number.isNaN(wait) ? -1 : wait))),
     p50: value('ttft_p50_s', focus),
     p90: value('ttft_p90_s', focus),
@@ -98,7 +99,7 @@ export function scopeFigures(value, pools, focus) {
   };
 }
 
-/** @typedef {keyof ReturnType<typeof scopeFigures>} ScopeFigure */
+/** @typedef {Exclude<keyof ReturnType<typeof scopeFigures>, 'missed'>} ScopeFigure */
 
 /**
  * Return the series of the same figures, oldest first.
@@ -109,7 +110,7 @@ export function scopeFigures(value, pools, focus) {
  */
 export function scopeSeries(state, pools, focus) {
   const columns = state.series((index) => scopeFigures((name, pool) => state.poolAt(name, pool, index), pools, focus));
-  const names = /** @type {ScopeFigure[]} */ (Object.keys(columns[0]));
+  const names = /** @type {ScopeFigure[]} */ (Object.keys(columns[0]).filter((name) => name !== 'missed'));
   const series = names.map((name) => [name, columns.map((figures) => figures[name])]);
   return /** @type {Record<ScopeFigure, number[]>} */ (Object.fromEntries(series));
 }
@@ -155,6 +156,16 @@ function queueNote(state, pools, { waiting, bound, unbound, oldest, rejected }) 
   return `oldest ${duration(waits.reduce((most, wait) => (wait > most ? wait : most), oldest))}`;
 }
 
+/** Ways to miss an objective, three different things. */
+const MISSED = ['late', 'failed', 'rejected'];
+
+/**
+ * Return "34 late, 31 failed, 12 rejected", without those that are 0; '' if there are none.
+ * @param {number[]} missed by MISSED
+ */
+export const missedWords = (missed) =>
+  missed.flatMap((count, index) => (count > 0 ? [`${whole(count)} ${MISSED[index]}`] : [])).join(', ');
+
 /**
  * The tiles in page order: {label, window, title, figure, unit, note, mark, spark}; mark is '', 'hot' or 'lost'. Of a
  * `past` stretch they say what the stretch as a whole was, and where that is unknown, what was at its end.
@@ -184,7 +195,7 @@ export function tileFigures(state, pools, focus, past = false) {
       figure: percent(last('onTime')),
       unit: '%',
       spark: series.onTime,
-      note: low ? `low ${percentText(low.value)}, ${when(low)}` : 'no requests',
+      note: (!past && missedWords(now.missed)) || (low ? `low ${percentText(low.value)}, ${when(low)}` : 'no requests'),
       mark: last('onTime') < ON_TIME_TARGET ? 'lost' : '',
     },
     {

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { extreme, incidentLinks, tileFigures, weightedMean } from './fleet_figures.js';
+import { extreme, incidentLinks, missedWords, tileFigures, weightedMean } from './fleet_figures.js';
 
 test('a mean is weighted and omits unknown values', () => {
   assert.equal(weightedMean([1, 0], [3, 1]), 0.75);
@@ -15,6 +15,9 @@ test('extremes have their index and skip unknown values', () => {
 });
 
 const values = {
+  late: [0, 0],
+  failed: [0, 0],
+  rejected: [0, NaN],
   on_time: [0.8, 1],
   requests_per_s: [30, 10],
   hit: [0.5, 0.9],
@@ -109,6 +112,14 @@ test('the tiles of a past range have totals of the range and figures of its end'
 test('one pool in scope needs no name in the labels', () => {
   assert.equal(tileFigures(state, [1], 1)[3].label, 'Load CV');
   assert.equal(tileFigures(state, [1], 1)[0].mark, '');
+});
+
+test('late, failed and rejected requests are counted apart, and those without are omitted', () => {
+  assert.equal(missedWords([34, 31, 12]), '34 late, 31 failed, 12 rejected');
+  assert.equal(missedWords([0, 3, NaN]), '3 failed');
+  const missed = { ...values, late: [2, 1], failed: [31, 0] };
+  const poolNow = (name, pool) => missed[name][pool];
+  assert.equal(tileFigures({ ...state, poolNow }, [0, 1], 0)[0].note, '3 late, 31 failed');
 });
 
 test('the CV peak names its column width', () => {

@@ -88,6 +88,8 @@ const LINES = [
   figure('Requests, /s', 'requests_per_s', rate),
   figure('Unbound', 'unbound', whole),
   figure('Late', 'late', whole),
+  figure('Failed', 'failed', whole),
+  figure('Rejected', 'rejected', whole),
 ];
 /** @type {Column<[FleetState, number, number]>[]} */
 const QUEUE = [

@@ -53,4 +53,4 @@ test('the oldest queued request is a dash where there is none, and in the past',
 });
 
 test('unknown figures of a pool are dashes', () =>
-  assert.deepEqual(lineRow(state, 0, 3), ['—', '—', '—', '—', '—', '—', '—', '4', '—']));
+  assert.deepEqual(lineRow(state, 0, 3), ['—', '—', '—', '—', '—', '—', '—', '4', '—', '—', '—']));

@@ -26,8 +26,10 @@ export const POOL_FLOATS = [
   'migrations_per_s',
   'overtaken_per_s',
   'rejections_per_s',
+  'failed',
+  'rejected',
 ];
-export const PROTOCOL = 3;
+export const PROTOCOL = 4;
 
 /** The bytes are no frame of this protocol, or belong to another topology. */
 export class FrameError extends Error {}

@@ -51,7 +51,8 @@ async def running(supervisor: Supervisor, name: str, log_dir: Path, starts: int 
 
 
 async def test_killed_child_is_restarted_and_its_exit_is_reported(tmp_path: Path) -> None:
-    supervisor = Supervisor(tmp_path)
+    ends: list[tuple[str, int]] = []
+    supervisor = Supervisor(tmp_path, lambda name, status: ends.append((name, status)))
     supervisor.start([child("a")])
     try:
         first = await running(supervisor, "a", tmp_path)
@@ -62,6 +63,8 @@ async def test_killed_child_is_restarted_and_its_exit_is_reported(tmp_path: Path
         assert status(supervisor, "a").exit_status == -signal.SIGKILL
     finally:
         await supervisor.stop()
+    # The stop is no end of its own.
+    assert ends == [("a", -signal.SIGKILL)]
 
 
 async def test_children_share_the_session_and_have_separate_process_groups(tmp_path: Path) -> None:

@@ -11,8 +11,9 @@ from controlplane.request_log.decision_story.certainty import conditions, firmne
 from controlplane.request_log.decision_story.emphasis import text_of
 from controlplane.request_log.decision_story.service_words import service_facts
 from controlplane.request_log.decision_story.story import Story, story_of
+from controlplane.request_log.hindsight import Hindsight
 from gateway.contracts.regret import CAUSES, Regret
-from gateway.contracts.stored_decision import ServiceStory, StoredDecision
+from gateway.contracts.stored_decision import FailedAttempt, ServiceStory, StoredDecision, TokenizerWait
 from routing.values import reasons
 from tests.controlplane.request_log.store.records import CHOSEN, OTHER, on_time, stored
 
@@ -105,6 +106,49 @@ def test_slow_gateway_is_named_before_any_engine() -> None:
     assert plain(story.to_do).startswith("The gateway was slow, not an engine")
 
 
+def judged(**fields: Any) -> StoredDecision:
+    return Hindsight().judged(stored(regret=None, **fields))
+
+
+def test_a_frozen_engines_tokenizer_is_not_blamed_on_the_gateway() -> None:
+    record = judged(
+        queued_s=0.0, dispatched_after_s=0.0, decided_after_s=5.92, asked_after_s=5.92, first_token_after_s=9.4,
+        tokenizers=(TokenizerWait("engine-03", "e-03", 5.0), TokenizerWait("engine-08", "e-08", 0.85)),
+    )  # fmt: skip
+    story = story_of(record)
+    assert record.regret is not None
+    assert (record.regret.cause, record.regret.gateway_s) == ("tokenizer", 0.0)
+    assert plain(story.title) == "Sent to e-17 for its cache; the tokenizer of e-03 took 5.00 s"
+    assert "The tokenizer of e-03 took 5.00 s." in plain(text_of(story.happened))
+    assert "gateway was slow" not in story.to_do
+    assert story.to_do.startswith("The prompt waited for the tokenizer of e-03, not for the gateway.")
+
+
+def test_a_failed_attempt_is_named_with_its_engine_and_its_regret_is_known() -> None:
+    again: dict[str, Any] = {
+        "queued_s": 0.0, "dispatched_after_s": 19.8, "decided_after_s": 19.8, "first_token_after_s": 20.1,
+        "attempts": ("engine-03", "engine-17"),
+    }  # fmt: skip
+    record = judged(**again, failures=(FailedAttempt("engine-03", "e-03", "no_progress", 0.1, 19.75),))
+    story = story_of(record)
+    assert record.regret is not None
+    assert record.regret.attempt_s == pytest.approx(19.65)
+    assert plain(story.title).endswith("after an attempt on e-03 took 19.6 s")
+    assert "An attempt on e-03 took 19.6 s: the engine made no progress." in plain(text_of(story.happened))
+    assert story.to_do.startswith("An earlier attempt failed on e-03, not the choice.")
+    older = judged(**again)
+    assert older.regret is None
+    assert "No other choice" not in story_of(older).to_do
+    assert "does not contain its times" in story_of(older).to_do
+
+
+def test_unknown_regret_is_never_called_the_best_choice() -> None:
+    for fields in ({"first_token_after_s": None}, {"candidates": (CHOSEN,)}):
+        record = judged(**fields)
+        assert record.regret is None
+        assert "is unknown: " in story_of(record).to_do
+
+
 def test_wait_is_counted_from_the_decision() -> None:
     happened = plain(text_of(story_with(queued_s=5.86, decided_after_s=2.5, first_token_after_s=6.47).happened))
     assert happened.startswith("The decision came after 2.50 s. It waited 3.36 s, 500 ms longer than estimated")
@@ -129,7 +173,7 @@ def test_rejection_is_shown_with_its_prediction() -> None:
 @pytest.mark.parametrize(
     ("fields", "verdict", "ending"),
     [
-        ({"outcome": "failed", "error": "broken_stream"}, "Failed", "It failed (broken_stream)."),
+        ({"outcome": "failed", "error": "broken_stream"}, "Failed", "Then the engine broke off its answer."),
         ({"outcome": "cancelled"}, "Client disconnected", "The client disconnected."),
         (
             {"outcome": "unanswered"},

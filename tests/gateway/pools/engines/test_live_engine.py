@@ -81,6 +81,10 @@ async def test_an_unreachable_report_of_the_prober_only_triggers_the_gateways_ow
         engine.take_report(report(time.time(), reachable=False, healthy=False, reason="timed out"), NOW + count, 0.0)
     assert engine.breaker.accepts
     assert engine._wake.is_set()
+    # The shown age counts answers: a frozen engine's failed probes are no reports of it.
+    assert engine.answered_at is None
+    engine.take_report(report(time.time()), NOW + 20.0, time.time())
+    assert engine.answered_at == pytest.approx(NOW + 20.0, abs=1.0)
 
 
 @pytest.mark.parametrize("answers", [True, False])

@@ -118,6 +118,17 @@ def test_engines_are_listed_under_their_pool_and_region(operator: Client, pool: 
     assert "blocks of 512 · policy v7" in text
 
 
+def test_figures_of_engines_without_reports_look_old(operator: Client, pool: Pool, feed: FleetFeed) -> None:
+    engines = make_engines(pool, 2)
+    show(feed, sample_of(engines, e_0002={"report_age_s": 17.2}))
+    text = page(operator)
+    assert "1 of 2 engines serve; 1 without reports" not in text
+    assert "2 of 2 engines serve; 1 without reports" in text
+    assert ("none for 17.2\u202fs" in text, text.count("tree-engine stale")) == (True, 1)
+    show(feed, sample_of(engines, e_0001={"report_age_s": 18.0}, e_0002={"report_age_s": 17.2}))
+    assert "No reports for 17 s: figures are old" in page(operator).replace("\u202f", " ")
+
+
 def test_row_shows_state_reason_load_hits_and_trust(operator: Client, pool: Pool, feed: FleetFeed) -> None:
     engines = make_engines(pool, 2)
     lost = {"state": "lost", "reason": "3 connects rejected", "index_trust": "blind", "incarnation": 4}

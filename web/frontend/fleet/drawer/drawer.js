@@ -16,6 +16,9 @@ import { roleMark } from '../heatmap/role_mark.js';
 /** @import { EngineCard } from './engine_card.js' */
 
 /** @type {Record<string, string>} */
+/** Age in seconds from which figures look old. */
+const STALE_S = 5;
+
 const WORDS = {
   serving: 'Serving',
   hot: 'Hot',
@@ -206,10 +209,10 @@ export class Drawer {
     const past = Boolean(this.timeline.end);
     setText(byId('drawer-now'), past ? `At ${clock(state.timeOf(state.last + 1))}` : 'Now');
     setText(byId('drawer-decisions-when'), past ? 'current' : '');
-    setText(
-      byId('drawer-age'),
-      past || engine.removed ? '' : Number.isNaN(age) ? 'no report yet' : `report ${duration(age)} old`,
-    );
+    const stale = !past && !engine.removed && age > STALE_S;
+    this.root.classList.toggle('stale', stale);
+    const words = stale ? `no reports for ${duration(age)}: figures are old` : `report ${duration(age)} old`;
+    setText(byId('drawer-age'), past || engine.removed ? '' : Number.isNaN(age) ? 'no report yet' : words);
     /** @type {Measure[]} */
     const trust = engine.trust ? [['Index trust', engine.trust, 'trust', null]] : [];
     this.#measures(byId('drawer-measures'), [...engineMeasures(state, row), ...trust]);
