@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.http import HttpResponse
 from rest_framework import serializers
-from rest_framework.request import Request
-from rest_framework.response import Response
 
 from controlplane.incidents.handling import acknowledge, add_note, close, visible_incidents
 from controlplane.incidents.models.incident import Incident, IncidentState
@@ -46,9 +43,14 @@ class IncidentReportShape(IncidentShape):
     """One incident with its causes, the requests hit, what changed before, and its timeline."""
 
     report = serializers.SerializerMethodField()
+    markdown = serializers.SerializerMethodField()
 
     class Meta(IncidentShape.Meta):
-        fields = (*IncidentShape.Meta.fields, "report")
+        fields = (*IncidentShape.Meta.fields, "report", "markdown")
+
+    def get_markdown(self, incident: Incident) -> str:
+        """Return the report as a document."""
+        return markdown_of(report_of(incident, self.context["actor"]))
 
     def get_report(self, incident: Incident) -> dict[str, Any]:
         """Return the report, as the JSON export has it."""
@@ -92,20 +94,6 @@ class OneIncident(_Incidents, ObjectView):
     # Its report also has what others changed.
     has_etag = False
     says = by_method(GET="Return the incident and its report.")
-
-
-class IncidentMarkdown(_Incidents, ObjectView):
-    """One incident as a document."""
-
-    answers = by_method(GET=(200, serializers.CharField()))
-    has_etag = False
-    says = by_method(GET="Return the report as Markdown.")
-
-    def get(self, request: Request, **names: Any) -> Response:
-        """Return the document."""
-        text = markdown_of(report_of(self.thing(**names), self.actor))
-        answer: Any = HttpResponse(text, content_type="text/markdown; charset=utf-8")
-        return answer  # type: ignore[no-any-return]  # a document is not rendered as JSON
 
 
 class _Handling(_Incidents, Verb):

@@ -22,7 +22,7 @@ from controlplane.incidents.models.incident import Incident, IncidentEntry, Inci
 from controlplane.incidents.notices import publish_notices
 from controlplane.incidents.watch import IncidentWatch, cut_off, incident_watch
 from controlplane.platform import audit
-from controlplane.platform.actor import program
+from controlplane.platform.actor import PROGRAM, program
 from controlplane.platform.jobs.lease import acquire, release, this_owner
 from controlplane.platform.models.audit_event import AuditEvent
 from controlplane.platform.models.job_run import JobRun
@@ -36,7 +36,9 @@ EVERY = timedelta(seconds=1)
 LEASE = timedelta(seconds=15)
 KEPT = timedelta(days=90)
 MAX_KEPT = 5_000
-ABORTED_WITHIN = timedelta(minutes=10)
+RECORDED_WITHIN = timedelta(minutes=10)
+_KINDS = {"canary.abort": "canary", "engine.exit": "crash"}
+"""Verb of an audit event of the program → kind of the change."""
 ACTOR = program("incidents")
 _COUNTERS = ("counted", "key", "dismissed", "reported_low", "reported_at")
 """Fields of an episode that only the job's memory needs."""
@@ -57,7 +59,7 @@ def incidents() -> None:
 def detect(watch: IncidentWatch, now: datetime) -> bool:
     """Run one round, if there is trouble and this process gets the lease. Return whether it was stored."""
     watch.note_outages(cut_off(), now.timestamp())
-    changes = [*watch.changes(), *_aborted_canaries(now)]
+    changes = [*watch.changes(), *_recorded_changes(now)]
     if not _is_needed(watch, changes):
         return False
     lease = acquire(JOB, this_owner(), LEASE, clock=lambda: now)
@@ -95,12 +97,13 @@ def _is_needed(watch: IncidentWatch, changes: list[Change]) -> bool:
     return bool(memory and memory.get("episodes"))
 
 
-def _aborted_canaries(now: datetime) -> list[Change]:
-    aborted = AuditEvent.objects.filter(at__gte=now - ABORTED_WITHIN, at__lte=now, verb="canary.abort", via=ACTOR.via)
+def _recorded_changes(now: datetime) -> list[Change]:
+    """Return what the audit alone records: canaries that a guardrail aborted, and exits of processes."""
+    since = now - RECORDED_WITHIN
+    events = AuditEvent.objects.filter(at__gte=since, at__lte=now, verb__in=_KINDS, via=PROGRAM).exclude(pool_slug="")
     return [
-        Change(event.at.timestamp(), "canary", event.pool_slug, event.object_id, event.why or "A guardrail failed")
-        for event in aborted
-        if event.pool_slug
+        Change(event.at.timestamp(), _KINDS[event.verb], event.pool_slug, event.object_id, event.why)
+        for event in events
     ]
 
 

@@ -39,7 +39,9 @@ _OWN = ("incident.", "audit.")
 _OF_CAUSES = {
     causes.POLICY: ("policy.publish", "policy.roll_back"),
     causes.SCALED_DOWN: ("engine.drain", "engine.maintain", "engine.delete", "engine.sleep"),
-    causes.CRASHED: ("engine.crash", "engine.restart"),
+    causes.CRASHED: ("engine.exit", "engine.restart", "engine.lost"),
+    causes.FROZEN: ("engine.lost",),
+    causes.LOST: ("engine.lost",),
     causes.NODE: ("kv_node.silent",),
     causes.CANARY: ("canary.abort",),
 }

@@ -112,7 +112,6 @@ urlpatterns = [
     path("v1/jobs/<row_id:run>/retry", job_runs.JobRetry.as_view()),
     path("v1/incidents", incidents.IncidentsView.as_view()),
     path("v1/incidents/<row_id:incident>", incidents.OneIncident.as_view()),
-    path("v1/incidents/<row_id:incident>/markdown", incidents.IncidentMarkdown.as_view()),
     path("v1/incidents/<row_id:incident>/acknowledge", incidents.IncidentAcknowledgement.as_view()),
     path("v1/incidents/<row_id:incident>/close", incidents.IncidentClosure.as_view()),
     path("v1/incidents/<row_id:incident>/notes", incidents.IncidentNotes.as_view()),

@@ -80,7 +80,6 @@ SAFE: dict[str, list[str]] = {
     "OneJobRun": ["jobs/{run}"],
     "IncidentsView": ["incidents"],
     "OneIncident": ["incidents/{incident}"],
-    "IncidentMarkdown": ["incidents/{incident}/markdown"],
     "DecisionsView": ["decisions"],
     "OneDecision": ["decisions/decision-of-pool-a"],
     "Recordings": ["recordings"],

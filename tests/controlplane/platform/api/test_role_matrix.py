@@ -191,7 +191,17 @@ def _expected_status(name: str, path: str, caller: str | None) -> int:
     if limited and path.startswith(WHOLE_FLEET):
         return 403
     of_pool_a = path.startswith(
-        ("pools/", "engines/", "policies/policy-a", "decisions/", "recordings/", "whatif/", "shadows/", "canaries/")
+        (
+            "pools/",
+            "engines/",
+            "policies/policy-a",
+            "decisions/",
+            "recordings/",
+            "whatif/",
+            "shadows/",
+            "canaries/",
+            "incidents/",
+        )
     )
     if (limited and name == "OneJobRun") or (caller in ("operator_b", "operator_b_key") and of_pool_a):
         return 404
