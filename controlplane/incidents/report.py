@@ -107,7 +107,7 @@ def changes_before(incident: Incident, episode: Episode, actor: Actor) -> list[d
     # The gateway applies a change a moment after the audit has it; clocks differ a little.
     until = incident.onset + timedelta(seconds=10)
     events = visible_events(actor).filter(at__gte=incident.onset - BEFORE, at__lt=until).order_by("-at", "-id")
-    found = [event for event in events[: 4 * MAX_CHANGES] if _is_shown(event)][:MAX_CHANGES]
+    matches = [event for event in events[: 4 * MAX_CHANGES] if _is_shown(event)][:MAX_CHANGES]
     return [
         {
             "at": event.at.isoformat(),
@@ -118,7 +118,7 @@ def changes_before(incident: Incident, episode: Episode, actor: Actor) -> list[d
             "why": event.why,
             "verdict": _verdict(event, incident, episode),
         }
-        for event in found
+        for event in matches
     ]
 
 

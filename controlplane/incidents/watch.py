@@ -65,12 +65,12 @@ class IncidentWatch:
         """Return the lock under which `log` may be read: samples arrive in another thread."""
         return self._lock
 
-    def note_outages(self, found: set[tuple[str, str]], at: float) -> None:
+    def note_outages(self, matches: set[tuple[str, str]], at: float) -> None:
         """Set the nodes and jobs that are cut off now, as (kind, name). Links are in the samples."""
         with self._lock:
-            for key in [key for key in self._down if key[0] != "link" and key not in found]:
+            for key in [key for key in self._down if key[0] != "link" and key not in matches]:
                 del self._down[key]
-            for key in found:
+            for key in matches:
                 self._down.setdefault(key, at)
 
     def _signs(self, sample: FleetSample) -> FleetSigns:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from controlplane.platform.format import duration, percent, rate, sentence
 from planning.incidents import causes, symptoms
-from planning.incidents.causes import Cause
+from planning.incidents.causes import IncidentCause
 from planning.incidents.episodes import Episode
 from planning.incidents.signs import ALL, FAILED, LATE, NONE, REJECTED, Outcomes, missed, requests
 from planning.incidents.symptoms import Symptom
@@ -18,42 +18,42 @@ from routing.values.counted import count
 class CauseWords:
     """A cause: its finding and its evidence as sentences, and its cure."""
 
-    finding: Callable[[Cause], str]
-    evidence: Callable[[Cause], str]
+    finding: Callable[[IncidentCause], str]
+    evidence: Callable[[IncidentCause], str]
     cure: str
     act: str = ""
     """The button that helps: limit, quarantine, roll-back, capacity, or restart; empty: none."""
 
 
-def _figure(name: str, words: Callable[[float], str]) -> Callable[[Cause], str]:
+def _figure(name: str, words: Callable[[float], str]) -> Callable[[IncidentCause], str]:
     return lambda cause: words(cause.figures[name]) if cause.figures.get(name) else "—"
 
 
-def _per_s(cause: Cause, name: str) -> str:
+def _per_s(cause: IncidentCause, name: str) -> str:
     return f"{rate(cause.figures.get(name, 0.0))} requests/s"
 
 
-def _growth(cause: Cause) -> str:
+def _growth(cause: IncidentCause) -> str:
     growth = cause.figures.get("growth", 0.0)
     return f"requests arrived at {growth:.1f} × the usual rate" if growth else "the usual rate of requests is unknown"
 
 
-def _reported(cause: Cause) -> str:
+def _reported(cause: IncidentCause) -> str:
     return sentence(cause.text) if cause.text else "No reason is reported."
 
 
-def _hits(cause: Cause) -> str:
+def _hits(cause: IncidentCause) -> str:
     return f"Hits fell from {percent(cause.figures.get('usual_hit'))} to {percent(cause.figures.get('hit'))}"
 
 
-def _removed(cause: Cause) -> str:
+def _removed(cause: IncidentCause) -> str:
     if "removed_per_s" not in cause.figures:
         return "engines do not report evictions"
     now, usual = cause.figures["removed_per_s"], cause.figures["usual_removed_per_s"]
     return f"engines evict {rate(now)} blocks/s, usually {rate(usual)}"
 
 
-def _before(cause: Cause) -> str:
+def _before(cause: IncidentCause) -> str:
     return f"{duration(cause.figures.get('before_s', 0.0))} before the onset"
 
 
@@ -211,8 +211,8 @@ def wrong(episode: Episode, pool_name: str = "") -> str:
     return _trouble(episode.symptoms)
 
 
-def _trouble(found: Sequence[Symptom]) -> str:
-    named = next((item for item in found if item.kind in _TROUBLES), None)
+def _trouble(matches: Sequence[Symptom]) -> str:
+    named = next((item for item in matches if item.kind in _TROUBLES), None)
     return _TROUBLES[named.kind].format(named.name) if named is not None else "Requests miss their objective"
 
 

@@ -1,6 +1,6 @@
 """Ranks the likely causes of an incident, each with its evidence and a confidence.
 
-Each rule compares the time since the onset with the minutes before it, and looks for what only its cause does. Effects
+Each rule compares the time since the onset with the minutes before it, and checks what only its cause does. Effects
 of one cause resemble other causes: a flood makes gateways late, a starved host makes engines slow, and a lost engine
 takes its cache with it. Such rules yield to the evidence of the other cause.
 """
@@ -49,7 +49,7 @@ BY_CHANCE = 4.0
 """Standard deviations of Poisson arrivals by which more requests must exceed the usual ones."""
 
 
-class Cause(msgspec.Struct, frozen=True, kw_only=True):
+class IncidentCause(msgspec.Struct, frozen=True, kw_only=True):
     """One possible cause. `figures` are the evidence, by name: rates per second, shares 0..1, seconds, counts."""
 
     kind: str
@@ -107,7 +107,7 @@ class Scene:
 
 def find_causes(
     log: SignLog, pool_ids: Iterable[str], onset: float, changes: Sequence[Change], *, gateways_only: bool = False
-) -> list[Cause]:
+) -> list[IncidentCause]:
     """Return the possible causes of trouble in these pools, the likeliest first; empty without readings of them.
 
     `gateways_only`: only what makes gateways late.
@@ -135,9 +135,9 @@ def _scene(log: SignLog, pool_id: str, onset: float, changes: Sequence[Change]) 
     return Scene(log, newest, pool_id, onset, during, known, changes)
 
 
-def ranked(causes: Iterable[Cause]) -> list[Cause]:
+def ranked(causes: Iterable[IncidentCause]) -> list[IncidentCause]:
     """Return the causes, likeliest first, each once and without unlikely ones."""
-    best: dict[tuple[str, str], Cause] = {}
+    best: dict[tuple[str, str], IncidentCause] = {}
     for cause in causes:
         known = best.get(cause.identity)
         if cause.score >= LISTED and (known is None or cause.score > known.score):
@@ -145,7 +145,7 @@ def ranked(causes: Iterable[Cause]) -> list[Cause]:
     return sorted(best.values(), key=lambda cause: (-round(cause.score, 2), cause.kind, cause.subject))
 
 
-def is_certain(causes: Sequence[Cause]) -> bool:
+def is_certain(causes: Sequence[IncidentCause]) -> bool:
     """Return whether the first of the ranked causes may be called the cause."""
     if not causes or causes[0].score < CERTAIN:
         return False
@@ -170,7 +170,7 @@ _STRONGER: dict[str, tuple[str, ...]] = {
 _YIELDS = 0.5
 
 
-def _yielding(causes: Sequence[Cause]) -> list[Cause]:
+def _yielding(causes: Sequence[IncidentCause]) -> list[IncidentCause]:
     """Return the causes; those whose signs a certain stronger cause explains have a lower score."""
     certain = {cause.kind for cause in causes if cause.score >= CERTAIN}
     return [
@@ -181,7 +181,7 @@ def _yielding(causes: Sequence[Cause]) -> list[Cause]:
     ]
 
 
-def _gateway(scene: Scene) -> list[Cause]:
+def _gateway(scene: Scene) -> list[IncidentCause]:
     """Gateways were blocked although no more requests arrived."""
     share = scene.during.away_share()
     usual = scene.before.away_share() if scene.before is not None else 0.0
@@ -190,14 +190,15 @@ def _gateway(scene: Scene) -> list[Cause]:
     score = 0.55 + min(0.4, 1.5 * (share - usual))
     growth = scene.growth
     if growth is None:
-        score -= 0.15
+        # A flood would have the same sign.
+        score = min(score, CERTAIN - 0.01)
     elif growth >= GROWN:
         score -= 0.25
     figures = {"away_share": share, "growth": growth or 0.0}
-    return [Cause(kind=GATEWAY, score=score, figures=figures)]
+    return [IncidentCause(kind=GATEWAY, score=score, figures=figures)]
 
 
-def _flood(scene: Scene) -> list[Cause]:
+def _flood(scene: Scene) -> list[IncidentCause]:
     """One tenant sends most of the additional requests; or all tenants send more."""
     during, before, growth = scene.during, scene.before, scene.growth
     if before is None or growth is None or growth < GROWN:
@@ -226,14 +227,14 @@ def _flood(scene: Scene) -> list[Cause]:
                 "tenant_share": rate / max(ended_s, 1e-9),
                 "tenant_usual_share": old / max(usual_s, 1e-9),
             }
-            return [Cause(kind=FLOOD, subject=tenant, name=tenant, score=min(0.95, score), figures=figures)]
-    return [Cause(kind=DEMAND, score=min(0.8, 0.45 + 0.25 * (growth - 1.0)), figures=figures)]
+            return [IncidentCause(kind=FLOOD, subject=tenant, name=tenant, score=min(0.95, score), figures=figures)]
+    return [IncidentCause(kind=DEMAND, score=min(0.8, 0.45 + 0.25 * (growth - 1.0)), figures=figures)]
 
 
-def _crashed(scene: Scene) -> list[Cause]:
+def _crashed(scene: Scene) -> list[IncidentCause]:
     """An engine's process ended: it restarted, or nothing listens at its address."""
     crashes = {item.subject: item for item in scene.changed("crash")}
-    found = []
+    matches = []
     for engine in scene.engines:
         restarted = restarted_at(scene.log, engine, scene.onset - 60.0)
         gone = engine.state == "lost" and ("refused" in engine.reason or "exit" in engine.reason)
@@ -242,18 +243,18 @@ def _crashed(scene: Scene) -> list[Cause]:
             continue
         at = min(item for item in (restarted, crash.at if crash else None, engine.since if gone else None) if item)
         text = crash.text if crash is not None else engine.reason if gone else ""
-        found.append(_of(engine, CRASHED, 0.95, text, at=at))
-    return found
+        matches.append(_of(engine, CRASHED, 0.95, text, at=at))
+    return matches
 
 
-def _frozen(scene: Scene) -> list[Cause]:
+def _frozen(scene: Scene) -> list[IncidentCause]:
     """An engine with requests makes no progress while other engines do; or it is lost in another way."""
     recent, longer = (scene.log.recent(scene.pool_id, span_s) for span_s in (STILL_S, LONG_STILL_S))
     if recent is None or longer is None or recent.span_s < STILL_S / 2:
         return []
     moved = any(now.progress > old.progress for old, now in recent.engines())
     quiet = {now.engine_id for old, now in longer.engines() if now.progress == old.progress and old.running >= 2}
-    found = []
+    matches = []
     for old, now in recent.engines():
         if restarted_at(scene.log, now, scene.onset - 60.0) is not None or "refused" in now.reason:
             continue
@@ -262,35 +263,35 @@ def _frozen(scene: Scene) -> list[Cause]:
         still = now.progress == old.progress and now.incarnation == old.incarnation
         figures = {"still_s": recent.span_s, "at": now.since}
         if still and (out or silent):
-            found.append(_of(now, FROZEN, 0.9 if moved and silent else 0.75, now.reason, **figures))
+            matches.append(_of(now, FROZEN, 0.9 if moved and silent else 0.75, now.reason, **figures))
         elif now.engine_id in quiet and now.running >= 2 and moved and longer.span_s >= 0.9 * LONG_STILL_S:
             figures |= {"still_s": longer.span_s, "at": longer.first.at}
-            found.append(_of(now, FROZEN, 0.7, now.reason, **figures))
+            matches.append(_of(now, FROZEN, 0.7, now.reason, **figures))
         elif now.state == "lost":
             # It moved until a moment ago: it may be frozen, or only its network is cut.
-            found.append(_of(now, FROZEN, 0.6 if silent else 0.4, now.reason, **figures))
-            found.append(_of(now, LOST, 0.55 if silent else 0.8, now.reason, **figures))
+            matches.append(_of(now, FROZEN, 0.6 if silent else 0.4, now.reason, **figures))
+            matches.append(_of(now, LOST, 0.55 if silent else 0.8, now.reason, **figures))
     # Several engines that stop at once have a common cause outside of them.
-    if len(found) > 1 and len(found) >= len(recent.engines()) / 2:
-        return [msgspec.structs.replace(item, score=item.score - 0.3) for item in found]
-    return found
+    if len(matches) > 1 and len(matches) >= len(recent.engines()) / 2:
+        return [msgspec.structs.replace(item, score=item.score - 0.3) for item in matches]
+    return matches
 
 
-def _slow(scene: Scene) -> list[Cause]:
+def _slow(scene: Scene) -> list[IncidentCause]:
     """An engine takes longer than its estimate, by a multiple of the other engines'."""
     known = [item for item in scene.engines if item.slowness is not None and item.slowness_samples >= 3]
     if len(known) < 2:
         return []
-    found = []
+    matches = []
     for engine in known:
         others = statistics.median(item.slowness or 1.0 for item in known if item is not engine)
         ratio = (engine.slowness or 1.0) / max(1.0, others)
         if ratio >= 1.8 and engine.slowness_samples >= 5:
-            found.append(_of(engine, SLOW, min(0.9, 0.5 + 0.1 * ratio), engine.reason, ratio=ratio))
-    return found
+            matches.append(_of(engine, SLOW, min(0.9, 0.5 + 0.1 * ratio), engine.reason, ratio=ratio))
+    return matches
 
 
-def _fails(scene: Scene) -> list[Cause]:
+def _fails(scene: Scene) -> list[IncidentCause]:
     """Requests fail on one engine in a row."""
     worst = max(scene.engines, key=lambda item: (item.failures_in_row, item.engine_id), default=None)
     if worst is None or worst.failures_in_row < 3:
@@ -299,7 +300,7 @@ def _fails(scene: Scene) -> list[Cause]:
     return [_of(worst, FAILS, score, worst.reason, failures=worst.failures_in_row)]
 
 
-def _tokenizer(scene: Scene) -> list[Cause]:
+def _tokenizer(scene: Scene) -> list[IncidentCause]:
     """One engine returns the tokens of prompts late, and with them the decisions that wait for them."""
     late = {now.engine_id: max(0, now.tokenizer_late - old.tokenizer_late) for old, now in scene.during.engines()}
     total = sum(late.values())
@@ -321,17 +322,17 @@ def _tokenizer(scene: Scene) -> list[Cause]:
     return [_of(engine, TOKENIZER, score, "", late=late[engine_id], share=share)]
 
 
-def _blind(scene: Scene) -> list[Cause]:
+def _blind(scene: Scene) -> list[IncidentCause]:
     """An engine's index went blind around the onset."""
-    found = []
+    matches = []
     for old, now in scene.during.engines():
         before = scene.before.last.engines.get(now.engine_id) if scene.before is not None else None
         if now.trust == "blind" and "exact" in (old.trust, before.trust if before is not None else ""):
-            found.append(_of(now, BLIND, 0.65, now.reason))
-    return found
+            matches.append(_of(now, BLIND, 0.65, now.reason))
+    return matches
 
 
-def _hot_prefix(scene: Scene) -> list[Cause]:
+def _hot_prefix(scene: Scene) -> list[IncidentCause]:
     """One prefix makes much of the pool's work, more than before, and few engines hold most of the work."""
     prefixes = scene.newest.pools[scene.pool_id].prefixes
     if not prefixes:
@@ -344,13 +345,13 @@ def _hot_prefix(scene: Scene) -> list[Cause]:
     if share < 0.3 or share < 1.8 * usual or not uneven:
         return []
     return [
-        Cause(
+        IncidentCause(
             kind=HOT_PREFIX, subject=key, score=min(0.9, 0.55 + 0.5 * share), figures={"share": share, "usual": usual}
         )
     ]
 
 
-def _misses(scene: Scene) -> list[Cause]:
+def _misses(scene: Scene) -> list[IncidentCause]:
     """Hits fell at once: engines evicted much more than before, or prompts do not begin as they did."""
     now, usual = scene.during.hit_share(), scene.before.hit_share() if scene.before is not None else None
     if now is None or usual is None or usual - now < 0.12 or now > 0.75 * usual:
@@ -359,17 +360,17 @@ def _misses(scene: Scene) -> list[Cause]:
     figures = {"hit": now, "usual_hit": usual}
     if removed is None or before is None:
         # Both have the same signs as far as they are visible.
-        return [Cause(kind=kind, score=0.5, figures=figures) for kind in (EVICTIONS, TEMPLATE)]
+        return [IncidentCause(kind=kind, score=0.5, figures=figures) for kind in (EVICTIONS, TEMPLATE)]
     figures |= {"removed_per_s": removed, "usual_removed_per_s": before}
     fall = min(0.15, usual - now)
     if removed >= 3 * max(before, 1.0):
-        return [Cause(kind=EVICTIONS, score=0.7 + fall, figures=figures)]
+        return [IncidentCause(kind=EVICTIONS, score=0.7 + fall, figures=figures)]
     if removed >= 1.8 * max(before, 1.0):
-        return [Cause(kind=kind, score=0.5, figures=figures) for kind in (EVICTIONS, TEMPLATE)]
-    return [Cause(kind=TEMPLATE, score=0.7 + fall, figures=figures)]
+        return [IncidentCause(kind=kind, score=0.5, figures=figures) for kind in (EVICTIONS, TEMPLATE)]
+    return [IncidentCause(kind=TEMPLATE, score=0.7 + fall, figures=figures)]
 
 
-def _policy(scene: Scene) -> list[Cause]:
+def _policy(scene: Scene) -> list[IncidentCause]:
     """A policy version went live shortly before the onset."""
     # What came after the onset did not cause it; a few seconds may be the difference of clocks.
     changes = [item for item in scene.changed("policy") if item.at <= scene.onset + 5.0]
@@ -378,10 +379,14 @@ def _policy(scene: Scene) -> list[Cause]:
     nearest = changes[0]
     before_s = max(0.0, scene.onset - nearest.at)
     score = 0.75 - 0.3 * before_s / CHANGE_S
-    return [Cause(kind=POLICY, subject=nearest.subject, score=score, text=nearest.text, figures={"before_s": before_s})]
+    return [
+        IncidentCause(
+            kind=POLICY, subject=nearest.subject, score=score, text=nearest.text, figures={"before_s": before_s}
+        )
+    ]
 
 
-def _scaled_down(scene: Scene) -> list[Cause]:
+def _scaled_down(scene: Scene) -> list[IncidentCause]:
     """Engines left shortly before the onset, and the others hold more work than before."""
     left = {item.subject: item for item in scene.changed("leave") if item.at <= scene.onset + 5.0}
     serving = [item for item in scene.engines if item.state in ("serving", "hot", "degraded")]
@@ -393,31 +398,31 @@ def _scaled_down(scene: Scene) -> list[Cause]:
     if scene.growth is not None and scene.growth >= GROWN:
         score -= 0.1
     figures = {"left": float(len(left)), "serving": float(len(serving)), "before_s": max(0.0, scene.onset - nearest.at)}
-    return [Cause(kind=SCALED_DOWN, subject=nearest.subject, score=score, text=nearest.text, figures=figures)]
+    return [IncidentCause(kind=SCALED_DOWN, subject=nearest.subject, score=score, text=nearest.text, figures=figures)]
 
 
-def _outages(scene: Scene) -> list[Cause]:
+def _outages(scene: Scene) -> list[IncidentCause]:
     """A node or a link was lost around the onset; a canary was aborted."""
     kinds = {"node": NODE, "link": LINK, "job": JOB}
     near = [item for item in scene.newest.outages if -CHANGE_S <= scene.onset - item.since <= CHANGE_S]
-    found = [outage_cause(item, 0.7 if item.kind == "link" else 0.65) for item in near if kinds[item.kind] != JOB]
+    matches = [outage_cause(item, 0.7 if item.kind == "link" else 0.65) for item in near if kinds[item.kind] != JOB]
     aborted = scene.changed("canary")[:1]
-    return found + [Cause(kind=CANARY, subject=item.subject, score=0.65, text=item.text) for item in aborted]
+    return matches + [IncidentCause(kind=CANARY, subject=item.subject, score=0.65, text=item.text) for item in aborted]
 
 
-def outage_cause(outage: Outage, score: float = 0.9) -> Cause:
+def outage_cause(outage: Outage, score: float = 0.9) -> IncidentCause:
     """Return the outage as a cause; without requests hit, it is the trouble itself."""
     kind = {"node": NODE, "link": LINK, "job": JOB}[outage.kind]
-    return Cause(kind=kind, subject=outage.name, name=outage.name, score=score, figures={"at": outage.since})
+    return IncidentCause(kind=kind, subject=outage.name, name=outage.name, score=score, figures={"at": outage.since})
 
 
-def _of(engine: EngineSigns, kind: str, score: float, text: str, **figures: float) -> Cause:
-    return Cause(
+def _of(engine: EngineSigns, kind: str, score: float, text: str, **figures: float) -> IncidentCause:
+    return IncidentCause(
         kind=kind, subject=engine.engine_id, name=engine.name, score=min(0.95, score), text=text, figures=figures
     )
 
 
-_RULES: tuple[Callable[[Scene], list[Cause]], ...] = (
+_RULES: tuple[Callable[[Scene], list[IncidentCause]], ...] = (
     _gateway,
     _flood,
     _crashed,

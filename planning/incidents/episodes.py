@@ -16,9 +16,10 @@ from planning.incidents.causes import (
     CANARY,
     FAILS,
     GATEWAY,
+    GUARD_S,
     LINK,
     NODE,
-    Cause,
+    IncidentCause,
     find_causes,
     is_certain,
     outage_cause,
@@ -70,7 +71,7 @@ class Episode(msgspec.Struct, frozen=True, kw_only=True):
     """Each symptom once, oldest first, as it was last."""
     present: tuple[tuple[str, str, str], ...] = ()
     """Identities of the symptoms that are there now."""
-    causes: tuple[Cause, ...] = ()
+    causes: tuple[IncidentCause, ...] = ()
     certain: bool = False
     on_time: float | None = None
     """Share of requests on time in the last minute, 0..1."""
@@ -249,7 +250,7 @@ def _open(
     return msgspec.structs.replace(opened, reported_low=_or(opened.lowest, 1.0)), True
 
 
-def _same(one: Sequence[Cause], other: Sequence[Cause]) -> bool:
+def _same(one: Sequence[IncidentCause], other: Sequence[IncidentCause]) -> bool:
     """Return whether both begin with the same cause, or neither has one."""
     return [item.identity for item in one[:1]] == [item.identity for item in other[:1]]
 
@@ -272,8 +273,10 @@ def _followed(episode: Episode, symptoms: Sequence[Symptom], log: SignLog, chang
         else item
         for item in symptoms
     }
-    found = _causes_of([*known.values()], log, changes, episode.onset)
-    causes = _remembered(episode, found, newest.at)
+    matches = _causes_of([*known.values()], log, changes, episode.onset)
+    # After a restart, nothing before the onset is known, which most evidence is compared with.
+    fades = log.oldest_at() <= episode.onset - GUARD_S
+    causes = _remembered(episode, matches, newest.at - episode.last_bad if fades else 0.0)
     settled = newest.at - episode.onset >= SETTLE_S or (bool(causes) and causes[0].score >= 0.9)
     hit, counted = _counted(episode, newest)
     after = msgspec.structs.replace(
@@ -291,31 +294,30 @@ def _followed(episode: Episode, symptoms: Sequence[Symptom], log: SignLog, chang
     return _with_low_reported(after, newest.at)
 
 
-def _remembered(episode: Episode, found: Sequence[Cause], now: float) -> tuple[Cause, ...]:
+def _remembered(episode: Episode, matches: Sequence[IncidentCause], for_s: float) -> tuple[IncidentCause, ...]:
     """Return the causes with the highest confidence that each had, fading while its evidence does not show."""
-    faded = FADES_PER_S * max(0.0, now - episode.last_bad) if episode.causes else 0.0
-    old = [msgspec.structs.replace(item, score=item.score - faded) for item in episode.causes]
-    return tuple(ranked([*found, *old])[:MAX_CAUSES])
+    old = [msgspec.structs.replace(item, score=item.score - FADES_PER_S * for_s) for item in episode.causes]
+    return tuple(ranked([*matches, *old])[:MAX_CAUSES])
 
 
 def _causes_of(
     symptoms: Sequence[Symptom], log: SignLog, changes: Sequence[Change], onset: float | None = None
-) -> list[Cause]:
+) -> list[IncidentCause]:
     """Return the causes in all pools with symptoms, and the symptoms that are troubles of their own."""
     begin = min(item.since for item in symptoms) if onset is None else onset
     pools = sorted({item.pool_id for item in symptoms if item.pool_id})
     newest = _newest(log)
     if not pools and any(item.kind == GATEWAY_LATE for item in symptoms):
         return find_causes(log, sorted(newest.pools), begin, changes, gateways_only=True)
-    found = find_causes(log, pools, begin, changes)
+    matches = find_causes(log, pools, begin, changes)
     if not any(item.kind in OF_REQUESTS for item in symptoms):
-        explained = {cause.subject for cause in found}
+        explained = {cause.subject for cause in matches}
         free = [item for item in symptoms if item.subject not in explained]
-        found += [cause for item in free if (cause := _itself(item, newest)) is not None]
-    return ranked(found)
+        matches += [cause for item in free if (cause := _itself(item, newest)) is not None]
+    return ranked(matches)
 
 
-def _itself(symptom: Symptom, newest: FleetSigns) -> Cause | None:
+def _itself(symptom: Symptom, newest: FleetSigns) -> IncidentCause | None:
     """Return the symptom as the cause, for trouble that no request has felt yet."""
     outage = next((item for item in newest.outages if item.name == symptom.subject), None)
     if outage is not None and symptom.kind in FLEET_WIDE:
@@ -325,7 +327,7 @@ def _itself(symptom: Symptom, newest: FleetSigns) -> Cause | None:
     if kind is None:
         return None
     engine = newest.engines.get(symptom.subject)
-    return Cause(
+    return IncidentCause(
         kind=kind,
         subject=symptom.subject,
         name=symptom.name,

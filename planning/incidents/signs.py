@@ -220,8 +220,8 @@ class SignLog:
         if self._newest is None or not self._readings:
             return None
         begin = max(self._newest.at - span_s, self._readings[0].at)
-        found = self.interval(pool_id, begin, self._newest.at)
-        return found if found is not None and found.span_s >= span_s / 4 else None
+        matches = self.interval(pool_id, begin, self._newest.at)
+        return matches if matches is not None and matches.span_s >= span_s / 4 else None
 
     def oldest_at(self) -> float:
         """Return the time of the oldest reading; infinite without one."""

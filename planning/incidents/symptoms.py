@@ -80,12 +80,12 @@ def find_symptoms(log: SignLog, ongoing: Collection[tuple[str, str, str]] = ()) 
     newest = log.newest
     if newest is None:
         return []
-    found: list[Symptom] = []
+    matches: list[Symptom] = []
     for pool_id in sorted(newest.pools):
-        found += _of_requests(log, newest, pool_id, ongoing)
+        matches += _of_requests(log, newest, pool_id, ongoing)
     for _, engine in sorted(newest.engines.items()):
-        found += _of_engine(log, newest, engine, ongoing)
-    return [*found, *_of_gateways(log, newest, ongoing), *_of_outages(newest)]
+        matches += _of_engine(log, newest, engine, ongoing)
+    return [*matches, *_of_gateways(log, newest, ongoing), *_of_outages(newest)]
 
 
 def _of_requests(
@@ -94,20 +94,20 @@ def _of_requests(
     minute = log.recent(pool_id, STEADY_S)
     if minute is None:
         return []
-    found: list[Symptom] = []
+    matches: list[Symptom] = []
     now = minute.outcomes()
     budget = 1.0 - newest.pools[pool_id].target
     burns = _burns_still(minute, budget) if (BURN, pool_id, "") in ongoing else _burns(log, pool_id, budget)
     if burns or _stuck(log, pool_id):
         share = 1.0 - (on_time_share(now) or 0.0)
-        found.append(Symptom(kind=BURN, pool_id=pool_id, since=_onset(log, pool_id, budget), share=share))
+        matches.append(Symptom(kind=BURN, pool_id=pool_id, since=_onset(log, pool_id, budget), share=share))
     for kind, column, least in ((FAILING, FAILED, FAILED_SHARE), (REJECTING, REJECTED, REJECTED_SHARE)):
         number, share = now[column], now[column] / max(1, requests(now))
         still = (kind, pool_id, "") in ongoing
         usual = _usual(log, pool_id, column)
         if share >= (least / 2 if still else max(least, 3 * usual)) and number >= (1 if still else FEW / 2):
-            found.append(Symptom(kind=kind, pool_id=pool_id, since=_first(log, pool_id, column), share=share))
-    return found
+            matches.append(Symptom(kind=kind, pool_id=pool_id, since=_first(log, pool_id, column), share=share))
+    return matches
 
 
 def _burns(log: SignLog, pool_id: str, budget: float) -> bool:
@@ -191,21 +191,21 @@ def _of_engine(
     def symptom(kind: str, since: float) -> Symptom:
         return Symptom(kind=kind, pool_id=engine.pool_id, subject=engine.engine_id, name=engine.name, since=since)
 
-    found = []
+    matches = []
     for_s = newest.at - engine.since
     if engine.state == "lost" and for_s >= LOST_FOR_S and _has_served(log, engine):
-        found.append(symptom(ENGINE_LOST, engine.since))
+        matches.append(symptom(ENGINE_LOST, engine.since))
     restarted = restarted_at(log, engine, newest.at - EVENT_S)
     if restarted is not None:
-        found.append(symptom(ENGINE_LOST, restarted))
+        matches.append(symptom(ENGINE_LOST, restarted))
     # A lost engine that returns is on probation for a while, which is no new trouble.
     if engine.state in SICK and for_s >= SICK_FOR_S and not engine.reason.startswith("probation"):
-        found.append(symptom(ENGINE_SICK, engine.since))
+        matches.append(symptom(ENGINE_SICK, engine.since))
     if engine.trust == "blind" and (
         (INDEX_BLIND, engine.pool_id, engine.engine_id) in ongoing or _went_blind(log, engine)
     ):
-        found.append(symptom(INDEX_BLIND, newest.at - BLIND_FOR_S))
-    return found
+        matches.append(symptom(INDEX_BLIND, newest.at - BLIND_FOR_S))
+    return matches
 
 
 def _has_served(log: SignLog, engine: EngineSigns) -> bool:

@@ -52,11 +52,11 @@ SAID = {
 def incidents(request: HttpRequest) -> HttpResponse:
     """Show the open incidents first, then closed ones, newest first."""
     actor, state = console_actor(request), asked(request, "state", 8)
-    found = handling.visible_incidents(actor)
-    counts = {name: found.filter(state=name).count() for name in IncidentState.values}
+    shown = handling.visible_incidents(actor)
+    counts = {name: shown.filter(state=name).count() for name in IncidentState.values}
     if state in counts:
-        found = found.filter(state=state)
-    page = listed(request, found.order_by("-state", "-onset", "-id"))
+        shown = shown.filter(state=state)
+    page = listed(request, shown.order_by("-state", "-onset", "-id"))
     given = {"state": state} if state in counts else {}
     context = shell_context(
         request,
@@ -77,13 +77,13 @@ def incidents(request: HttpRequest) -> HttpResponse:
 @require_safe
 def incident(request: HttpRequest, number: int) -> HttpResponse:
     """Show one incident."""
-    return _page(request, _found(request, number))
+    return _page(request, _visible(request, number))
 
 
 @require_safe
 def incident_export(request: HttpRequest, number: int, form: str) -> HttpResponse:
     """Download the report as Markdown or JSON."""
-    report = report_of(_found(request, number), console_actor(request))
+    report = report_of(_visible(request, number), console_actor(request))
     answer: HttpResponse
     if form == "json":
         answer = JsonResponse(report, json_dumps_params={"indent": 2, "ensure_ascii": False})
@@ -96,40 +96,40 @@ def incident_export(request: HttpRequest, number: int, form: str) -> HttpRespons
 @require_POST
 def handle_incident(request: HttpRequest, number: int, act: str) -> HttpResponse:
     """Acknowledge, close, note, or try another version on the window."""
-    found, actor = _found(request, number), console_actor(request)
+    shown, actor = _visible(request, number), console_actor(request)
     if act not in _ACTS:
         raise Http404
-    done = attempted(lambda: _ACTS[act](found, actor, request), ConflictError, NoRoomError, TooManyWaitError)
+    done = attempted(lambda: _ACTS[act](shown, actor, request), ConflictError, NoRoomError, TooManyWaitError)
     if isinstance(done, FormRejection):
-        return _page(request, found, problem=done.words, status=done.status)
+        return _page(request, shown, problem=done.words, status=done.status)
     if isinstance(done, WhatIf):
         return go(reverse("whatif", args=[done.pk]))
     return go(reverse("incident", args=[number]), said=done)
 
 
-def _acknowledge(found: Incident, actor: Actor, request: HttpRequest) -> str:
-    return "acknowledged" if handling.acknowledge(found, actor=actor, why=why(request)) else "nothing"
+def _acknowledge(shown: Incident, actor: Actor, request: HttpRequest) -> str:
+    return "acknowledged" if handling.acknowledge(shown, actor=actor, why=why(request)) else "nothing"
 
 
-def _close(found: Incident, actor: Actor, request: HttpRequest) -> str:
-    return "closed" if handling.close(found, actor=actor, why=why(request)) else "nothing"
+def _close(shown: Incident, actor: Actor, request: HttpRequest) -> str:
+    return "closed" if handling.close(shown, actor=actor, why=why(request)) else "nothing"
 
 
-def _note(found: Incident, actor: Actor, request: HttpRequest) -> str:
-    handling.add_note(found, sent(request, "text", 1000), actor=actor)
+def _note(shown: Incident, actor: Actor, request: HttpRequest) -> str:
+    handling.add_note(shown, sent(request, "text", 1000), actor=actor)
     return "noted"
 
 
-def _whatif(found: Incident, actor: Actor, request: HttpRequest) -> WhatIf:
+def _whatif(shown: Incident, actor: Actor, request: HttpRequest) -> WhatIf:
     """Start a what-if of another version on the traffic of the incident."""
-    pool = handling.pool_of(found)
+    pool = handling.pool_of(shown)
     tried = _other_version(pool) if pool is not None else None
     if pool is None or tried is None:
         raise problem("draft", "Needs a second policy version of one pool to compare with; save a draft first.")
-    end = min(found.closed_at or timezone.now(), found.onset + LONGEST_WHATIF)
-    recording = record_window(pool, found.onset, end, actor=actor, name=f"Incident {found.pk}")
+    end = min(shown.closed_at or timezone.now(), shown.onset + LONGEST_WHATIF)
+    recording = record_window(pool, shown.onset, end, actor=actor, name=f"Incident {shown.pk}")
     try:
-        return start_whatif(recording, tried, None, Conditions(), actor=actor, why=f"incident {found.pk}")
+        return start_whatif(recording, tried, None, Conditions(), actor=actor, why=f"incident {shown.pk}")
     except Exception:
         delete_recording(recording, actor=actor, why="the what-if could not be started")
         raise
@@ -143,7 +143,7 @@ _ACTS: dict[str, Callable[[Incident, Actor, HttpRequest], Any]] = {
 }
 
 
-def _found(request: HttpRequest, number: int) -> Incident:
+def _visible(request: HttpRequest, number: int) -> Incident:
     return get_object_or_404(handling.visible_incidents(console_actor(request)), pk=number)
 
 
@@ -155,9 +155,9 @@ def _other_version(pool: Pool) -> PolicyVersion | None:
     return before or others.first()
 
 
-def _page(request: HttpRequest, found: Incident, *, problem: str = "", status: int = 200) -> HttpResponse:
+def _page(request: HttpRequest, shown: Incident, *, problem: str = "", status: int = 200) -> HttpResponse:
     actor, now = console_actor(request), timezone.now()
-    episode, report, pool = episode_of(found), report_of(found, actor), handling.pool_of(found)
+    episode, report, pool = episode_of(shown), report_of(shown, actor), handling.pool_of(shown)
     for row in report["lengths"]:
         row["label"] = length_label(row["name"])
     for row in report["tenants"]:
@@ -165,20 +165,20 @@ def _page(request: HttpRequest, found: Incident, *, problem: str = "", status: i
     context = shell_context(
         request,
         page=PAGE,
-        incident=found,
+        incident=shown,
         report=report,
         problem=problem,
-        lasted=span(((found.closed_at or now) - found.onset).total_seconds()),
-        steps=_steps(found, episode, now),
+        lasted=span(((shown.closed_at or now) - shown.onset).total_seconds()),
+        steps=_steps(shown, episode, now),
         tables=[(title, name, report[name]) for title, name in _TABLES],
         most=max((row["missed"] for row in report["tenants"]), default=1) or 1,
-        picture=_picture(found, actor, now),
-        may_act=may(actor, Role.OPERATOR, pool) and (pool is not None or not found.pool),
+        picture=_picture(shown, actor, now),
+        may_act=may(actor, Role.OPERATOR, pool) and (pool is not None or not shown.pool),
         acts=_acts(episode, pool, report),
         tried=_other_version(pool) if pool is not None else None,
-        decisions=_decisions_address(found),
-        fleet=f"/?pool={found.pool}&end={int((found.closed_at or now).timestamp()) + 30}&range=1h",
-        fragment=f"{reverse('incident', args=[found.pk])}?fragment=1",
+        decisions=_decisions_address(shown),
+        fleet=f"/?pool={shown.pool}&end={int((shown.closed_at or now).timestamp()) + 30}&range=1h",
+        fragment=f"{reverse('incident', args=[shown.pk])}?fragment=1",
         said=SAID.get(asked(request, "said"), ""),
     )
     name = "incidents/live.html" if "fragment" in request.GET else "incidents/page.html"
@@ -194,20 +194,20 @@ _LABELS = {
 _TABLES = (("Tenants hit", "tenants"), ("API keys hit", "keys"), ("Prompt lengths hit", "lengths"))
 
 
-def _steps(found: Incident, episode: Episode, now: datetime) -> list[dict[str, Any]]:
+def _steps(shown: Incident, episode: Episode, now: datetime) -> list[dict[str, Any]]:
     """Return the steps open, recovering, closed: which one is reached, and when."""
-    is_closed = found.state == IncidentState.CLOSED
-    opened = f"{found.opened_at:%H:%M:%S}, {duration((found.opened_at - found.onset).total_seconds())} after it began"
-    if found.acknowledged_at is not None:
-        opened += f"; acknowledged {found.acknowledged_at:%H:%M:%S} by {found.acknowledged_by}"
+    is_closed = shown.state == IncidentState.CLOSED
+    opened = f"{shown.opened_at:%H:%M:%S}, {duration((shown.opened_at - shown.onset).total_seconds())} after it began"
+    if shown.acknowledged_at is not None:
+        opened += f"; acknowledged {shown.acknowledged_at:%H:%M:%S} by {shown.acknowledged_by}"
     better = f"lowest {percent(episode.lowest)} on time" if is_closed else f"now {percent(episode.on_time)} on time"
     minutes = f"{CLOSES_AFTER_S / 60:.0f} min"
-    if found.closed_at is not None:
-        ended = f"{found.closed_at:%H:%M:%S}, {f'by {found.closed_by}' if found.closed_by else 'by itself'}"
+    if shown.closed_at is not None:
+        ended = f"{shown.closed_at:%H:%M:%S}, {f'by {shown.closed_by}' if shown.closed_by else 'by itself'}"
     elif episode.present:
         ended = f"by a person, or after {minutes} without a symptom"
     else:
-        ended = f"quiet for {duration((now - found.last_bad_at).total_seconds())} of {minutes}"
+        ended = f"quiet for {duration((now - shown.last_bad_at).total_seconds())} of {minutes}"
     reached = 2 if is_closed else 0 if episode.present else 1
     texts = (("Open", opened), ("Recovering", better), ("Closed", ended))
     return [
@@ -218,13 +218,13 @@ def _steps(found: Incident, episode: Episode, now: datetime) -> list[dict[str, A
 
 def _acts(episode: Episode, pool: Pool | None, report: dict[str, Any]) -> list[dict[str, str]]:
     """Return the advised buttons: each cause's verb, with the effect, and the page that asks to confirm it."""
-    found: dict[str, dict[str, str]] = {}
+    shown: dict[str, dict[str, str]] = {}
     for cause in episode.causes[:3]:
         about = words.CAUSES[cause.kind]
         address = _ADDRESSES[about.act](cause.subject, pool, report) if about.act else ""
         label = _LABELS[about.act].format(cause.name) if about.act else ""
-        found.setdefault(about.cure, {"label": label, "cure": about.cure, "address": address})
-    return list(found.values())
+        shown.setdefault(about.cure, {"label": label, "cure": about.cure, "address": address})
+    return list(shown.values())
 
 
 def _key_address(tenant: str, _pool: Pool | None, report: dict[str, Any]) -> str:
@@ -256,18 +256,18 @@ _ADDRESSES: dict[str, Callable[[str, Pool | None, dict[str, Any]], str]] = {
 }
 
 
-def _picture(found: Incident, actor: Actor, now: datetime) -> Any:
-    scope = frozenset({found.pool}) if found.pool else scope_of(actor)
-    marks = [(found.onset.timestamp(), "onset"), (found.opened_at.timestamp(), "opened")]
-    marks += [(item.at.timestamp(), item.kind) for item in found.entries.filter(kind__in=("acknowledged", "closed"))]
-    end = found.closed_at or now
-    return incident_picture(found.onset.timestamp(), end.timestamp(), now.timestamp(), marks, scope, ON_TIME_TARGET)
+def _picture(shown: Incident, actor: Actor, now: datetime) -> Any:
+    scope = frozenset({shown.pool}) if shown.pool else scope_of(actor)
+    marks = [(shown.onset.timestamp(), "onset"), (shown.opened_at.timestamp(), "opened")]
+    marks += [(item.at.timestamp(), item.kind) for item in shown.entries.filter(kind__in=("acknowledged", "closed"))]
+    end = shown.closed_at or now
+    return incident_picture(shown.onset.timestamp(), end.timestamp(), now.timestamp(), marks, scope, ON_TIME_TARGET)
 
 
-def _decisions_address(found: Incident) -> str:
-    pool = f"&pool={found.pool}" if found.pool else ""
-    until = f"&until={int(found.last_bad_at.timestamp()) + 1}" if found.closed_at else ""
-    return f"/decisions?since={int(found.onset.timestamp())}{until}{pool}"
+def _decisions_address(shown: Incident) -> str:
+    pool = f"&pool={shown.pool}" if shown.pool else ""
+    until = f"&until={int(shown.last_bad_at.timestamp()) + 1}" if shown.closed_at else ""
+    return f"/decisions?since={int(shown.onset.timestamp())}{until}{pool}"
 
 
 def _list_row(item: Incident) -> dict[str, Any]:

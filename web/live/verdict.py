@@ -144,16 +144,16 @@ def _lost(sample: FleetSample) -> FleetVerdict | None:
 
 def _incident(incidents: Sequence[IncidentNotice]) -> FleetVerdict | None:
     """Return the newest open incident; its memory outlives samples, so its onset and sentence are used."""
-    found = next((item for item in incidents if item.closed is None), None)
-    if found is None:
+    newest = next((item for item in incidents if item.closed is None), None)
+    if newest is None:
         return None
     others = sum(item.closed is None for item in incidents) - 1
     more = f" {count(others, 'other incident')} open." if others else ""
-    text = f"Since {clock_time(found.onset)}: {found.text}{more}"
+    text = f"Since {clock_time(newest.onset)}: {newest.text}{more}"
     verdict = FleetVerdict(
-        "bad", f"{found.title}.", text, shape="lost", late_pool_id=found.pool, late_since=found.onset
+        "bad", f"{newest.title}.", text, shape="lost", late_pool_id=newest.pool, late_since=newest.onset
     )
-    return msgspec.structs.replace(verdict, mark=mark_of(found), incident=found.number)
+    return msgspec.structs.replace(verdict, mark=mark_of(newest), incident=newest.number)
 
 
 def _closed_incident(incidents: Sequence[IncidentNotice], at: float) -> FleetVerdict | None:

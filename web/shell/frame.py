@@ -58,13 +58,13 @@ def shell_context(request: HttpRequest, **page: Any) -> dict[str, Any]:
     theme = request.COOKIES.get(THEME_COOKIE, "")
     # The login page has no person, and an error page may have no user at all.
     known = getattr(getattr(request, "user", None), "is_authenticated", False)
-    found = open_notices(console_actor(request)) if known else ()
+    open_ones = open_notices(console_actor(request)) if known else ()
     return {
         # The stored choice is rendered by the server, so that the first paint has the right colours.
         "theme": theme if theme in THEMES else "",
         "navigation": NAVIGATION,
-        "open_incidents": len(found),
-        "tab_mark": mark_of(found[0]) if found else "",
+        "open_incidents": len(open_ones),
+        "tab_mark": mark_of(open_ones[0]) if open_ones else "",
         "version": program_version(),
         "built": console_is_built(),
         **page,

@@ -18,7 +18,7 @@ from controlplane.platform.field_problems import InvalidFieldsError
 from controlplane.platform.models.audit_event import AuditEvent
 from controlplane.platform.roles import NotAllowedError
 from planning.incidents import causes
-from planning.incidents.causes import Cause
+from planning.incidents.causes import IncidentCause
 from tests.controlplane.incidents.scene import HOUR, JobScene
 from tests.web.role_clients import make_person
 
@@ -89,7 +89,7 @@ def test_every_cause_has_words_and_the_cure_of_the_document() -> None:
     assert set(words.CAUSES) == kinds
     document = (ROOT / "docs/troubleshooting.md").read_text()
     for kind, entry in words.CAUSES.items():
-        cause = Cause(kind=kind, subject="e-1", name="e-1", score=0.7)
+        cause = IncidentCause(kind=kind, subject="e-1", name="e-1", score=0.7)
         for text in (entry.finding(cause), entry.evidence(cause)):
             assert text[0].isupper() or text.startswith("e-1")
         assert entry.cure in document

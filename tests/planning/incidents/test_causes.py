@@ -42,11 +42,11 @@ def frozen(world: World, state: str = "lost", reason: str = "health timed out af
     world.engine(2, state=state, reason=reason, running=4, tokenizer_late=0)
     world.pool().late, world.pool().failed = 0.18, 0.04
 
-    def late_tokens(each: World) -> None:
-        now = each.engines["pool-0-e2"]
-        each.engine(2, tokenizer_late=now.tokenizer_late + 2)
+    def late_tokens(stepped: World) -> None:
+        now = stepped.engines["pool-0-e2"]
+        stepped.engine(2, tokenizer_late=now.tokenizer_late + 2)
 
-    world.each_step = late_tokens
+    world.on_step = late_tokens
 
 
 def crashed(world: World) -> None:
@@ -69,10 +69,10 @@ def slow(world: World, ratio: float = 6.0) -> None:
 def tokenizer(world: World) -> None:
     world.pool().late = 0.25
 
-    def late_tokens(each: World) -> None:
-        each.engine(4, tokenizer_late=each.engines["pool-0-e4"].tokenizer_late + 1)
+    def late_tokens(stepped: World) -> None:
+        stepped.engine(4, tokenizer_late=stepped.engines["pool-0-e4"].tokenizer_late + 1)
 
-    world.each_step = late_tokens
+    world.on_step = late_tokens
 
 
 def hot_prefix(world: World) -> None:

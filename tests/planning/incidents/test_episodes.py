@@ -114,12 +114,12 @@ def test_two_quiet_hours_with_bursts_and_little_traffic_open_nothing(seed: int) 
     world = World(seed=seed, pools=2, rate=5.0, engines=3)
     world.pool(1).rate = 0.5
 
-    def bursts(each: World) -> None:
-        second = (each.now - START) % 600
-        busy, pool = second < 10, each.pool()
+    def bursts(stepped: World) -> None:
+        second = (stepped.now - START) % 600
+        busy, pool = second < 10, stepped.pool()
         pool.tenants |= {"acme": 15.0 if busy else 5.0}
-        pool.late, each.pool(1).late = 0.25 if busy else 0.03, 0.05
-        each.away_per_s = 0.2 if 300 < second < 308 else 0.0
+        pool.late, stepped.pool(1).late = 0.25 if busy else 0.03, 0.05
+        stepped.away_per_s = 0.2 if 300 < second < 308 else 0.0
 
-    world.each_step = bursts
+    world.on_step = bursts
     assert world.run(7200) == []

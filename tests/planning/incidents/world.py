@@ -60,7 +60,7 @@ class World:
         self.changes: list[Change] = []
         self.log, self.memory = SignLog(), IncidentMemory()
         self.news: list[EpisodeNews] = []
-        self.each_step: Callable[[World], None] = lambda _world: None
+        self.on_step: Callable[[World], None] = lambda _world: None
 
     def pool(self, number: int = 0) -> Pool:
         return self.pools[f"pool-{number}"]
@@ -76,7 +76,7 @@ class World:
 
     def step(self) -> None:
         self.now += 1.0
-        self.each_step(self)
+        self.on_step(self)
         self.away_s += self.away_per_s + (0.4 if self.rng.random() < self.usual_away else 0.0)
         for pool in self.pools.values():
             self._traffic(pool)
@@ -101,8 +101,8 @@ class World:
         for number in range(int(seconds)):
             self.step()
             if number % every == 0:
-                self.memory, found = advance(self.memory, self.log, self.changes)
-                news += found
+                self.memory, matches = advance(self.memory, self.log, self.changes)
+                news += matches
         self.news += news
         return news
 

@@ -23,9 +23,9 @@ def incident(db: None) -> Iterator[Incident]:
     get_bus.cache_clear()
     make_pool("pool-0")
     scene = JobScene()
-    found = scene.flood()
+    incident = scene.flood()
     publish_notices(scene.at)
-    yield found
+    yield incident
     get_bus.cache_clear()
 
 
