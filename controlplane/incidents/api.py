@@ -22,21 +22,9 @@ class IncidentShape(ModelShape):
     class Meta:
         model = Incident
         fields = (
-            "number",
-            "pool",
-            "state",
-            "title",
-            "cause",
-            "certain",
-            "onset",
-            "opened_at",
-            "last_bad_at",
-            "closed_at",
-            "closed_by",
-            "acknowledged_at",
-            "acknowledged_by",
-            "revision",
-        )
+            "number", "pool", "state", "title", "cause", "certain", "onset", "opened_at", "last_bad_at", "closed_at",
+            "closed_by", "acknowledged_at", "acknowledged_by", "revision",
+        )  # fmt: skip
 
 
 class IncidentReportShape(IncidentShape):

@@ -149,8 +149,6 @@ def _pool_signs(pool: PoolSample, running: int) -> PoolSigns:
     return PoolSigns(
         pool_id=pool.pool_id,
         name=pool.name,
-        region=pool.region,
-        policy_version=pool.policy_version,
         tables=_tables(pool.outcomes or PoolOutcomes()),
         waiting=pool.unbound + running,
         prefixes={key: work / total for key, work in works.items()} if total > 0 else {},

@@ -14,17 +14,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from planning.incidents.signs import (
-    ALL,
-    NONE,
-    Change,
-    EngineSigns,
-    FleetSigns,
-    Interval,
-    Outage,
-    SignLog,
-    requests,
-)
+from planning.incidents.signs import ALL, NONE, Change, EngineSigns, FleetSigns, Interval, Outage, SignLog, requests
 from planning.incidents.symptoms import restarted_at
 
 GATEWAY, FLOOD, DEMAND = "gateway_starved", "tenant_flood", "more_requests"

@@ -11,36 +11,11 @@ from typing import Literal
 
 import msgspec
 
-from planning.incidents.causes import (
-    BLIND,
-    CANARY,
-    FAILS,
-    GATEWAY,
-    GUARD_S,
-    LINK,
-    NODE,
-    IncidentCause,
-    find_causes,
-    is_certain,
-    outage_cause,
-    ranked,
-)
-from planning.incidents.causes import LOST as LOST_CAUSE
+from planning.incidents import causes as kinds
+from planning.incidents import symptoms as troubles
+from planning.incidents.causes import GUARD_S, IncidentCause, find_causes, is_certain, outage_cause, ranked
 from planning.incidents.signs import ALL, Change, FleetSigns, SignLog, Tables, on_time_share, sum_tables, tables_since
-from planning.incidents.symptoms import (
-    BURN,
-    CANARY_ABORTED,
-    ENGINE_LOST,
-    ENGINE_SICK,
-    EVENT_S,
-    FLEET_WIDE,
-    GATEWAY_LATE,
-    INDEX_BLIND,
-    OF_REQUESTS,
-    STEADY_S,
-    Symptom,
-    find_symptoms,
-)
+from planning.incidents.symptoms import FLEET_WIDE, GATEWAY_LATE, OF_REQUESTS, STEADY_S, Symptom, find_symptoms
 
 CLOSES_AFTER_S = 120.0
 """Seconds without a symptom after which an episode closes."""
@@ -137,9 +112,9 @@ def advance(
 
 def _aborted(changes: Sequence[Change], now: float) -> list[Symptom]:
     return [
-        Symptom(kind=CANARY_ABORTED, pool_id=item.pool_id, subject=item.subject, name=item.text, since=item.at)
+        Symptom(kind=troubles.CANARY_ABORTED, pool_id=item.pool_id, subject=item.subject, name=item.text, since=item.at)
         for item in changes
-        if item.kind == "canary" and 0 <= now - item.at <= EVENT_S
+        if item.kind == "canary" and 0 <= now - item.at <= troubles.EVENT_S
     ]
 
 
@@ -186,12 +161,22 @@ def _floods(episode: Episode, symptom: Symptom) -> bool:
     return symptom.kind == GATEWAY_LATE and any(item.kind in OF_REQUESTS for item in episode.symptoms)
 
 
-_CAUSES = {GATEWAY_LATE: GATEWAY, "node_lost": NODE, "link_down": LINK, "job_failing": "job_failing"}
+_CAUSES = {
+    GATEWAY_LATE: kinds.GATEWAY, troubles.NODE_LOST: kinds.NODE,
+    troubles.LINK_DOWN: kinds.LINK, troubles.JOB_FAILING: kinds.JOB,
+}  # fmt: skip
+
+
+_OWN_CAUSES = {
+    troubles.ENGINE_LOST: kinds.LOST, troubles.ENGINE_SICK: kinds.FAILS,
+    troubles.INDEX_BLIND: kinds.BLIND, troubles.CANARY_ABORTED: kinds.CANARY,
+}  # fmt: skip
+"""Symptom → the cause that it is by itself, while no request is hit."""
 
 
 def _cause_of(symptom: Symptom) -> str:
     """Return the cause that a fleet-wide episode with this first symptom has."""
-    return GATEWAY if symptom.pool_id else _CAUSES[symptom.kind]
+    return kinds.GATEWAY if symptom.pool_id else _CAUSES[symptom.kind]
 
 
 def _opened(
@@ -204,7 +189,7 @@ def _opened(
         first = next(iter(_causes_of(symptoms, log, changes)), None)
         wide = (items for scope, items in groups.values() if not scope)
         explaining = next((items for items in wide if first and first.kind == _cause_of(items[0])), None)
-        if explaining is None and first is not None and first.kind == GATEWAY:
+        if explaining is None and first is not None and first.kind == kinds.GATEWAY:
             # Gateways serve all pools: the others will miss their objectives, too.
             explaining = groups.setdefault(GATEWAY_LATE, ("", []))[1]
         if explaining is not None:
@@ -322,8 +307,7 @@ def _itself(symptom: Symptom, newest: FleetSigns) -> IncidentCause | None:
     outage = next((item for item in newest.outages if item.name == symptom.subject), None)
     if outage is not None and symptom.kind in FLEET_WIDE:
         return outage_cause(outage)
-    kinds = {ENGINE_LOST: LOST_CAUSE, ENGINE_SICK: FAILS, INDEX_BLIND: BLIND, CANARY_ABORTED: CANARY}
-    kind = kinds.get(symptom.kind)
+    kind = _OWN_CAUSES.get(symptom.kind)
     if kind is None:
         return None
     engine = newest.engines.get(symptom.subject)
@@ -373,7 +357,7 @@ def _news(before: Episode, after: Episode) -> list[EpisodeNews]:
 def _with_low_reported(episode: Episode, now: float) -> Episode:
     """Return the episode; with its low as reported, if it is much worse than the last report."""
     low = _or(episode.lowest, 1.0)
-    burns = any(kind == BURN for kind, _, _ in episode.present)
+    burns = any(kind == troubles.BURN for kind, _, _ in episode.present)
     if not burns or now - episode.reported_at < WORSE_EVERY_S or episode.reported_low - low < WORSE_BY:
         return episode
     return msgspec.structs.replace(episode, reported_low=low, reported_at=now)

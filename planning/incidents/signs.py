@@ -121,10 +121,8 @@ class PoolSigns(msgspec.Struct, frozen=True, kw_only=True):
 
     pool_id: str
     name: str
-    region: str = ""
     target: float = ON_TIME_TARGET
     """Share of requests that should be on time."""
-    policy_version: int = 1
     tables: Tables
     waiting: int = 0
     """Requests that are queued or running."""

@@ -91,7 +91,6 @@ def template(world: World, hit: float = 0.15) -> None:
 
 
 def policy(world: World) -> None:
-    world.pool().version = 2
     world.change("policy", "2", "v2 live")
     world.pool().late = 0.3
 

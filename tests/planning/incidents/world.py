@@ -25,7 +25,6 @@ class Pool:
     rejected: float = 0.0
     tenants: dict[str, float] = field(default_factory=lambda: {"acme": 5.0, "lumen": 3.0, "orbita": 2.0})
     waiting: int = 3
-    version: int = 1
     prefixes: dict[str, float] = field(default_factory=lambda: {"aa": 0.10, "bb": 0.08})
     counts: dict[str, dict[str, list[int]]] = field(default_factory=lambda: {ALL: {"": [0, 0, 0, 0]}})
 
@@ -81,14 +80,7 @@ class World:
         for pool in self.pools.values():
             self._traffic(pool)
         signs = {
-            name: PoolSigns(
-                pool_id=name,
-                name=name,
-                tables=pool.tables(),
-                waiting=pool.waiting,
-                prefixes=pool.prefixes,
-                policy_version=pool.version,
-            )
+            name: PoolSigns(pool_id=name, name=name, tables=pool.tables(), waiting=pool.waiting, prefixes=pool.prefixes)
             for name, pool in self.pools.items()
         }
         self.log.add(
