@@ -376,13 +376,19 @@ class SteadyVerdict:
     def show(self, verdict: FleetVerdict, at: float) -> FleetVerdict:
         """Return the sentence to show at Unix second `at`: the new one after the previous one was shown for STAYS_S.
 
-        A lost engine is reported at once.
+        A lost engine is reported at once, and the figures of the current finding are always those of its sample.
         """
         # Below 0 the clock was set back: the sentence would stay until its time is reached again.
         keeps = 0 <= at - self._at < STAYS_S and not (_is_lost(verdict) and not _is_lost(self._shown))
         if self._shown is None or (verdict != self._shown and not keeps):
             self._shown, self._at = verdict, at
+        elif _subject(verdict) == _subject(self._shown):
+            self._shown = verdict
         return self._shown
+
+
+def _subject(verdict: FleetVerdict) -> tuple[str, str, str]:
+    return verdict.lead, verdict.engine_id, verdict.late_pool_id
 
 
 def _is_lost(verdict: FleetVerdict | None) -> bool:

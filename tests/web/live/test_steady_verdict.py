@@ -38,3 +38,13 @@ def test_lost_engine_is_shown_at_once_and_for_the_full_interval() -> None:
     steady.show(ONE, 100.0)
     assert steady.show(lost, 100.5) == lost
     assert steady.show(OTHER, 101.0) == lost
+
+
+def test_the_figures_of_a_finding_are_those_of_its_newest_sample() -> None:
+    late = FleetVerdict("bad", "Requests are late.", "19 requests late.", late_pool_id="p")
+    steady = SteadyVerdict()
+    steady.show(late, 100.0)
+    newer = FleetVerdict("bad", "Requests are late.", "17 requests late.", late_pool_id="p")
+    assert steady.show(newer, 100.5) == newer
+    assert steady.show(ONE, 104.5) == newer
+    assert steady.show(ONE, 105.0) == ONE

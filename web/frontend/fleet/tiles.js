@@ -60,7 +60,7 @@ export class Tiles {
 const SHAPES = { ok: 'serving', info: 'draining', warn: 'hot', bad: 'lost', quiet: 'unknown' };
 
 /**
- * Show the server's sentence, or why there is none; a live region, so it changes only with its text.
+ * Show the server's sentence, or why there is none.
  * @param {FleetState} state
  */
 export function updateVerdict(state, failure = '') {
@@ -72,6 +72,8 @@ export function updateVerdict(state, failure = '') {
   line.dataset.severity = severity;
   changeShape(required(line, 'svg', SVGElement), shape || SHAPES[severity]);
   line.title = `${lead} ${text}`;
+  // Figures change with each sample; a new finding is announced once.
+  if (required(line, 'b').textContent !== lead) setText(byId('verdict-said'), `${lead} ${text}`);
   setText(required(line, 'b'), lead);
   setText(required(line, 'p > span'), text);
   showMark(said.mark ?? '');

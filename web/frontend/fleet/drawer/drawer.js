@@ -210,7 +210,7 @@ export class Drawer {
     setText(byId('drawer-now'), past ? `At ${clock(state.timeOf(state.last + 1))}` : 'Now');
     setText(byId('drawer-decisions-when'), past ? 'current' : '');
     const stale = !past && !engine.removed && age > STALE_S;
-    this.root.classList.toggle('stale', stale);
+    this.root.classList.toggle('silent', stale);
     const words = stale ? `no reports for ${duration(age)}: figures are old` : `report ${duration(age)} old`;
     setText(byId('drawer-age'), past || engine.removed ? '' : Number.isNaN(age) ? 'no report yet' : words);
     /** @type {Measure[]} */

@@ -42,7 +42,7 @@ export function showRow(row, line) {
     const cell = row.querySelector(`[data-cell="${name}"]`);
     if (cell) setText(cell, line[name]);
   }
-  row.classList.toggle('stale', Boolean(line.stale));
+  row.classList.toggle('silent', Boolean(line.stale));
   const reason = find(row, '[data-cell="reason"]');
   if (reason && reason.title !== line.reason) reason.title = line.reason;
   showState(required(row, '.shape', SVGElement), line.state);
