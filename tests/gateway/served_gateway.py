@@ -16,7 +16,7 @@ import aiohttp
 import uvicorn
 
 from gateway.app import AppSettings, GatewayApp
-from gateway.base.settings import GatewaySettings
+from gateway.base.settings import CLIENT_IDLE_S, GatewaySettings
 from gateway.bus.bus import Bus, InProcessBus
 from gateway.contracts.snapshot import ApiKeyEntry, EngineEntry, PoolEntry, Snapshot, encode_snapshot
 from gateway.gateway import SNAPSHOT_TOPIC, Gateway
@@ -162,6 +162,8 @@ async def served(
         log_config=None,
         access_log=False,
         timeout_graceful_shutdown=1,
+        # uvicorn's default of 5 s could close a connection just when the client, who keeps it for longer, uses it.
+        timeout_keep_alive=CLIENT_IDLE_S,
     )
     server = uvicorn.Server(config)
     await gateway.start()
