@@ -110,7 +110,7 @@ def _recorded_changes(now: datetime) -> list[Change]:
 def _store(after: IncidentMemory, news: list[EpisodeNews], pools: dict[str, str], now: datetime) -> None:
     """Write the open episodes, and a timeline entry for each piece of news."""
     for item in news:
-        incident = _write(item.episode, pools)
+        incident = _write(item.episode, pools, again=item.kind == "returned")
         kind = IncidentEntryKind(item.kind)
         text = incident.title if item.kind in ("opened", "returned") else _news_text(item)
         IncidentEntry.objects.create(incident=incident, at=now, kind=kind, text=text)
@@ -132,7 +132,8 @@ def _news_text(item: EpisodeNews) -> str:
     return {"worse": f"{hit}.", "cause": words.why(episode), "closed": f"{hit}. {words.why(episode)}"}[item.kind]
 
 
-def _write(episode: Episode, pools: dict[str, str]) -> Incident:
+def _write(episode: Episode, pools: dict[str, str], *, again: bool = False) -> Incident:
+    """Store the episode, and return its incident. `again`: it is open again, even if a person had closed it."""
     fields: dict[str, Any] = {
         "pool": episode.pool_id,
         "title": words.title(episode, pools.get(episode.pool_id, ""))[:200],
@@ -148,8 +149,9 @@ def _write(episode: Episode, pools: dict[str, str]) -> Incident:
         key=episode.key, defaults={**fields, "opened_at": _moment(episode.opened)}
     )
     if not is_new:
-        # An act of a person meanwhile stays: only these columns are written.
-        Incident.objects.filter(pk=incident.pk).update(**fields)
+        # An act of a person meanwhile stays: only these columns are written, and none after a person has closed it.
+        stored = Incident.objects.filter(pk=incident.pk)
+        stored.update(**fields, closed_by="") if again else stored.filter(closed_by="").update(**fields)
         incident.refresh_from_db()
     return incident
 

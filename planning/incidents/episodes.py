@@ -86,14 +86,17 @@ def advance(
     if newest is None:
         return memory, []
     closed_by_hand = set(dismissed)
-    episodes = [
+    known = [
         msgspec.structs.replace(item, dismissed=item.dismissed or item.key in closed_by_hand)
         for item in memory.episodes
     ]
+    # After a long stop of the program, trouble is another one.
+    episodes = [item for item in known if newest.at - item.last_bad <= RETURNS_WITHIN_S]
     ongoing = {identity for item in episodes for identity in item.present}
     symptoms = [*find_symptoms(log, ongoing), *_aborted(changes, newest.at)]
     owned, free = _assigned(episodes, symptoms, log, changes)
-    news: list[EpisodeNews] = []
+    ended = [msgspec.structs.replace(item, closed=item.last_bad) for item in known if item not in episodes]
+    news = [EpisodeNews("closed", item) for item in ended if not item.dismissed]
     kept: list[Episode] = []
     closed = [item for item in memory.closed if newest.at - item.last_bad <= RETURNS_WITHIN_S][-MAX_CLOSED:]
     for episode in episodes:

@@ -73,6 +73,13 @@ def test_a_restart_continues_the_stored_episode_and_its_counts() -> None:
     assert [item.kind for item in world.run(300)] == ["closed"]
 
 
+def test_trouble_after_a_long_stop_is_another_episode() -> None:
+    world = in_trouble()
+    world.now, world.log = world.now + 1800, SignLog()
+    news = world.run(120)
+    assert [(item.kind, item.episode.closed is not None) for item in news] == [("closed", True), ("opened", False)]
+
+
 def test_an_episode_that_a_person_closed_stays_closed_while_its_trouble_lasts() -> None:
     world = in_trouble()
     key = world.memory.episodes[0].key
