@@ -170,8 +170,7 @@ def _page(request: HttpRequest, shown: Incident, *, problem: str = "", status: i
         problem=problem,
         lasted=span(((shown.closed_at or now) - shown.onset).total_seconds()),
         steps=_steps(shown, episode, now),
-        tables=[(title, name, report[name]) for title, name in _TABLES],
-        most=max((row["missed"] for row in report["tenants"]), default=1) or 1,
+        tables=[(title, name, head, report[name]) for title, name, head in _TABLES],
         picture=_picture(shown, actor, now),
         may_act=may(actor, Role.OPERATOR, pool) and (pool is not None or not shown.pool),
         acts=_acts(episode, pool, report),
@@ -191,7 +190,11 @@ _LABELS = {
     "roll-back": "Roll back",
     "capacity": "Open capacity",
 }
-_TABLES = (("Tenants hit", "tenants"), ("API keys hit", "keys"), ("Prompt lengths hit", "lengths"))
+_TABLES = (
+    ("Tenants hit", "tenants", "Tenant"),
+    ("API keys hit", "keys", "Key"),
+    ("Prompt lengths hit", "lengths", "Prompt tokens"),
+)
 
 
 def _steps(shown: Incident, episode: Episode, now: datetime) -> list[dict[str, Any]]:

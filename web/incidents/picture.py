@@ -52,14 +52,13 @@ class IncidentPicture:
     band_height: str
     hidden: int
     """Number of engines with the least work, which are not drawn."""
-    points: str
+    lines: tuple[str, ...]
+    """Polylines of the on-time share; a gap is one in the record."""
     target: str
     across: tuple[Tick, ...]
     up: tuple[Tick, ...]
     marks: tuple[Tick, ...]
     summary: str
-    rows: tuple[tuple[str, str, str], ...]
-    """Time, on-time share, and requests per second: the line as a table."""
 
 
 def incident_picture(
@@ -79,10 +78,10 @@ def incident_picture(
     def across(at: float) -> float:
         return x(min(1.0, max(0.0, (at - first) / (last - first))))
 
-    shares = [(column.index * column_s, *_share(column)) for column in columns]
-    known = [(at, share, per_s) for at, share, per_s in shares if share is not None]
+    shares = [(column.index * column_s, _share(column)) for column in columns]
+    known = [(at, share) for at, share in shares if share is not None]
     bands, hidden = _bands(columns, column_s, across)
-    low = min((share for _, share, _ in known), default=1.0)
+    low = min((share for _, share in known), default=1.0)
     bottom = max(0.0, math.floor(low * 10) / 10) if low < 0.9 else 0.8
 
     def up(share: float) -> float:
@@ -93,21 +92,32 @@ def incident_picture(
         bands=bands,
         band_height=place(92.0 / max(1, len(bands)) * 0.88),
         hidden=hidden,
-        points=" ".join(point(across(at + column_s / 2), max(0.0, up(share))) for at, share, _ in known),
+        lines=_lines([(at, across(at + column_s / 2), max(0.0, up(share))) for at, share in known], column_s),
         target=place(y(up(target))),
         across=tuple(Tick(place(across(at)), clock_time(at)) for at in times[:-1]),
         up=tuple(Tick(place(y(up(share))), brief_percent(share)) for share in (bottom, (1 + bottom) / 2, 1.0)),
         marks=tuple(Tick(place(across(at)), words) for at, words in marks if first <= at <= last),
         summary=f"On-time share, lowest {percent(low)}, and the work of {len(bands)} engines",
-        rows=tuple((clock_time(at), percent(share), f"{per_s:.1f}") for at, share, per_s in known),
     )
 
 
-def _share(column: Column) -> tuple[float | None, float]:
-    """Return the on-time share of all pools of the column, by their requests, and these per second."""
+def _lines(points: Sequence[tuple[float, float, float]], column_s: int) -> tuple[str, ...]:
+    """Return the polylines of points (Unix second, x, share); a missing column ends one."""
+    lines: list[list[str]] = []
+    before = -math.inf
+    for at, across, share in points:
+        if at - before > 1.5 * column_s:
+            lines.append([])
+        lines[-1].append(point(across, share))
+        before = at
+    return tuple(" ".join(line) for line in lines)
+
+
+def _share(column: Column) -> float | None:
+    """Return the on-time share of all pools of the column, by their requests."""
     known = [(item[_ON_TIME], item[_REQUESTS]) for item in column.pools.values() if not math.isnan(item[_ON_TIME])]
     weight = sum(per_s for _, per_s in known)
-    return (sum(share * per_s for share, per_s in known) / weight if weight else None), weight
+    return sum(share * per_s for share, per_s in known) / weight if weight else None
 
 
 def _bands(columns: Sequence[Column], column_s: int, across: Axis) -> tuple[tuple[EngineBand, ...], int]:
