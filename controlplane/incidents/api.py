@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rest_framework import serializers
+from typing_extensions import override
 
 from controlplane.incidents.handling import acknowledge, add_note, close, visible_incidents
 from controlplane.incidents.models.incident import Incident, IncidentState
@@ -21,7 +22,7 @@ class IncidentShape(ModelShape):
 
     class Meta:
         model = Incident
-        fields = (
+        fields: tuple[str, ...] = (
             "number", "pool", "state", "title", "cause", "certain", "onset", "opened_at", "last_bad_at", "closed_at",
             "closed_by", "acknowledged_at", "acknowledged_by", "revision",
         )  # fmt: skip
@@ -105,6 +106,7 @@ class IncidentNotes(_Incidents, Verb):
 
     bodies = by_method(POST=IncidentNote)
 
+    @override
     def carry_out(self, thing: Any, **asked: Any) -> Any:
         """Add the note, and return the incident."""
         add_note(thing, asked.pop("text"), **asked)
