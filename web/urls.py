@@ -35,6 +35,7 @@ from web.fleet.topology.page import topology
 from web.fleet.topology.paste import topology_paste
 from web.history.cache_locality import cache_locality, cache_locality_pool
 from web.history.fleet_past import fleet_history
+from web.incidents import page as incidents
 from web.kv_nodes.page import end_pin, forget_node, kv_store
 from web.policies.check import check as policy_check
 from web.policies.check import state as policy_state
@@ -152,6 +153,11 @@ urlpatterns = [
     path("access/you/end-others", access_you.end_other_sessions, name="access-end-others"),
     path("audit", audit, name="audit"),
     path("audit/events.json", audit_download, name="audit-download"),
+    path("incidents", incidents.incidents, name="incidents"),
+    path("incidents/<int:number>", incidents.incident, name="incident"),
+    path("incidents/<int:number>/<slug:act>", incidents.handle_incident, name="incident-act"),
+    path("incidents/<int:number>/report.md", incidents.incident_export, {"form": "md"}, name="incident-md"),
+    path("incidents/<int:number>/report.json", incidents.incident_export, {"form": "json"}, name="incident-json"),
     path("jobs", jobs.jobs, name="jobs"),
     path("jobs/<int:run_id>/cancel", jobs.cancel_run, name="job-cancel"),
     path("jobs/<int:run_id>/retry", jobs.retry_run, name="job-retry"),

@@ -17,6 +17,8 @@ from controlplane.fleet.models.region import Region as Region
 from controlplane.fleet.models.sovereignty import Sovereignty as Sovereignty
 from controlplane.history.models.rollup import Rollup as Rollup
 from controlplane.history.models.rollup import RollupRoster as RollupRoster
+from controlplane.incidents.models.incident import Incident as Incident
+from controlplane.incidents.models.incident import IncidentEntry as IncidentEntry
 from controlplane.kv_nodes.models.kv_move import KvMoveRecord as KvMoveRecord
 from controlplane.kv_nodes.models.kv_node import KvNode as KvNode
 from controlplane.kv_nodes.models.kv_node import KvNodeReport as KvNodeReport

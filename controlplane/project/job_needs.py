@@ -113,6 +113,7 @@ NEEDS: Mapping[str, Callable[[WorkCounts], bool]] = {
     "store_key_usage": _any("pools"),
     "store_learned_costs": _any("pools"),
     "rollup": _any("pools"),
+    "incidents": _any("pools"),
 }
 """Job → whether it has work. Jobs that are not listed are always needed."""
 

@@ -302,6 +302,7 @@ SPECTACULAR_SETTINGS: dict[str, Any] = {
     "ENUM_NAME_OVERRIDES": {
         "DesiredState": "controlplane.fleet.models.engine.DesiredState.choices",
         "DesiredStateByHand": "controlplane.fleet.api.engines.CHOICES_BY_HAND",
+        "IncidentState": "controlplane.incidents.models.incident.IncidentState.choices",
         "JobState": "controlplane.platform.models.job_run.JobState.choices",
         "KeySource": "controlplane.fleet.models.pool.KeySource.choices",
         "EngineRole": "controlplane.fleet.models.engine.EngineRole.choices",

@@ -11,7 +11,9 @@ from django.conf import settings
 from django.contrib.staticfiles import finders
 from django.http import HttpRequest
 
+from controlplane.incidents.notices import mark_of, open_notices
 from controlplane.platform.environment import BASE_DIR
+from web.shell.console_request import console_actor
 
 THEMES = ("dark", "light")
 THEME_COOKIE = "theme"
@@ -30,6 +32,7 @@ class NavigationItem:
 NAVIGATION = (
     (
         NavigationItem("Fleet", "/", "fleet"),
+        NavigationItem("Incidents", "/incidents", "incidents"),
         NavigationItem("Decisions", "/decisions", "decisions"),
         NavigationItem("Cache locality", "/cache-locality", "cache-locality"),
         NavigationItem("Policies", "/policies", "policies"),
@@ -53,10 +56,15 @@ NAVIGATION = (
 def shell_context(request: HttpRequest, **page: Any) -> dict[str, Any]:
     """Return a page's template context: the shell's part and the page's own part."""
     theme = request.COOKIES.get(THEME_COOKIE, "")
+    # The login page has no person, and an error page may have no user at all.
+    known = getattr(getattr(request, "user", None), "is_authenticated", False)
+    open_ones = open_notices(console_actor(request)) if known else ()
     return {
         # The stored choice is rendered by the server, so that the first paint has the right colours.
         "theme": theme if theme in THEMES else "",
         "navigation": NAVIGATION,
+        "open_incidents": len(open_ones),
+        "tab_mark": mark_of(open_ones[0]) if open_ones else "",
         "version": program_version(),
         "built": console_is_built(),
         **page,

@@ -13,6 +13,7 @@ from django.http import HttpResponse
 
 from controlplane.access.models.group_grant import GroupGrant
 from controlplane.fleet.models.model_service import ModelService
+from controlplane.incidents.models.incident import Incident
 from controlplane.platform.models.audit_event import AuditEvent
 from controlplane.platform.models.job_run import JobRun
 from controlplane.platform.role import Role
@@ -41,6 +42,7 @@ def real(world: World, path: str) -> str:
     key, canary = world.keys["traffic_key"].key_id, Canary.objects.latest("pk").key
     shadow = Shadow.objects.latest("pk").pk
     ids = {"key": key, "run": run, "event": event, "recording": recording, "whatif": whatif}
+    ids["incident"] = Incident.objects.latest("pk").pk
     service = ModelService.objects.latest("pk").slug
     grant = GroupGrant.objects.latest("pk").grant_id
     return path.format(**ids, service=service, shadow=shadow, canary=canary, grant=grant)
@@ -197,7 +199,17 @@ def _expected_status(name: str, path: str, caller: str | None) -> int:
     if limited and path.startswith(WHOLE_FLEET):
         return 403
     of_pool_a = path.startswith(
-        ("pools/", "engines/", "policies/policy-a", "decisions/", "recordings/", "whatif/", "shadows/", "canaries/")
+        (
+            "pools/",
+            "engines/",
+            "policies/policy-a",
+            "decisions/",
+            "recordings/",
+            "whatif/",
+            "shadows/",
+            "canaries/",
+            "incidents/",
+        )
     )
     if (limited and name == "OneJobRun") or (caller in ("operator_b", "operator_b_key") and of_pool_a):
         return 404
