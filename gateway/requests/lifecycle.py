@@ -153,6 +153,8 @@ class RequestLifecycle:
         record.decision, record.service = decision, request.service
         if earlier is None:
             self.recent.add(record)
+        for notify in self._listeners.sent_out:
+            notify(record, monotonic())
         return record
 
     def provider_ended(self, record: DecisionRecord, outcome: str, now: float, error: str = "") -> None:
@@ -345,6 +347,7 @@ def _new_record(
         parent_session=request.parent_session,
         reporting_tenant=request.reporting_tenant,
         service=request.service,
+        key_id=request.key_id,
     )
 
 

@@ -105,6 +105,10 @@ class DecisionRecord(msgspec.Struct, gc=False):
     """The tenant of the trusted proxy that reports the request; empty: its caller reports it, or this gateway sees it.
     """
     service: ServiceStory | None = None
+    key_id: str = ""
+    """The API key whose use it is."""
+    usage_expires_ms: int = 0
+    """Unix milliseconds after which the usage ledger does not wait for its end; 0: it ends here; -1: it was counted."""
 
     @property
     def model_name(self) -> str:
