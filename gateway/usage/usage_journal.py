@@ -135,6 +135,11 @@ class UsageJournal:
         """Return the number before the oldest entry that is kept."""
         return self._segments[0].first - 1
 
+    @property
+    def waiting(self) -> int:
+        """Return the number of entries above the mark."""
+        return sum(max(0, item.last - max(self.mark, item.first - 1)) for item in self._segments)
+
     def begin(self, request_id: str, payload: bytes) -> None:
         """Record that a request is open."""
         name = request_id.encode()
@@ -162,7 +167,8 @@ class UsageJournal:
                 if found:
                     break
                 # No entry between the two exists any more.
-                begin = max((earlier.last for earlier in self._segments if earlier.last < first), default=0)
+                earlier = [item.last for item in self._segments if item.offsets and item.last < first]
+                begin = max(earlier, default=0)
             end = min(segment.last, first + at_most - len(found) - 1)
             found += [segment.payload(number) for number in range(first, end + 1)]
             if len(found) >= at_most:

@@ -284,7 +284,7 @@ class UsageLedger(RequestListener):
         self._expire()
         self._deliver()
         journal, state = self.journal, self._unsaved
-        self._metrics.usage_waiting.set(value=journal.last - max(journal.mark, journal.oldest))
+        self._metrics.usage_waiting.set(value=journal.waiting)
         self._metrics.usage_lost.set(value=journal.lost)
         for budget_id, used in self.budgets.used().items():
             self._metrics.budget_used.set(budget_id, value=used)

@@ -1,0 +1,126 @@
+"""The journal keeps every entry and open request through kills, torn records, and segments."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from gateway.usage import usage_journal
+from gateway.usage.usage_journal import START_GAP, UsageJournal
+
+
+def open_journal(state_dir: Path) -> UsageJournal:
+    return UsageJournal(state_dir, ends=lambda payload, number: b"cut %d " % number + payload)
+
+
+def killed(journal: UsageJournal) -> None:
+    """Release what the kernel would release, and nothing more."""
+    journal.close()
+
+
+@pytest.fixture(autouse=True)
+def small_segments(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(usage_journal, "SEGMENT_BYTES", 2048)
+
+
+def test_entries_are_numbered_and_open_requests_end_as_cut(tmp_path: Path) -> None:
+    journal = open_journal(tmp_path)
+    journal.begin("a", b"open a")
+    journal.begin("b", b"open b")
+    first = journal.last + 1
+    journal.add(b"one", "a")
+    killed(journal)
+    again = open_journal(tmp_path)
+    assert again.name == journal.name
+    assert again.entries(0, 10) == (0, [b"one"])
+    assert again.entries(first, 10) == (first, [b"cut %d open b" % again.last])
+    assert again.last == first + START_GAP + 1
+    assert again.open == {}
+    killed(again)
+
+
+def test_a_journal_in_use_is_left_to_its_process(tmp_path: Path) -> None:
+    one, other = open_journal(tmp_path), open_journal(tmp_path)
+    assert one.name != other.name
+    killed(one)
+    killed(other)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_random_histories_lose_and_repeat_nothing(tmp_path: Path, seed: int) -> None:
+    """Deliveries are lost and repeated, the process is killed, and the last record is torn."""
+    rng = random.Random(seed)
+    journal = open_journal(tmp_path)
+    expected: dict[bytes, str] = {}
+    stored: list[bytes] = []
+    mark, running = 0, list[str]()
+
+    def deliver() -> None:
+        nonlocal mark
+        after, payloads = journal.entries(rng.choice([mark, max(mark - 3, 0)]), rng.randint(1, 9))
+        if after > mark or rng.random() < 0.3:
+            return
+        for payload in payloads:
+            number = int(payload.split()[1])
+            if number > mark:
+                stored.append(payload.split()[2])
+                mark = number
+
+    for step in range(700):
+        action = rng.random()
+        if action < 0.4:
+            running.append(f"r{step}")
+            journal.begin(running[-1], running[-1].encode())
+        elif action < 0.8 and running:
+            name = running.pop(rng.randrange(len(running)))
+            journal.add(b"end %d " % (journal.last + 1) + name.encode(), name)
+            expected[name.encode()] = "ended"
+        elif action < 0.95:
+            deliver()
+            if rng.random() < 0.5:
+                journal.acknowledge(mark)
+        else:
+            killed(journal)
+            if rng.random() < 0.5 and running:
+                tear(tmp_path, journal.name, rng)
+            journal = open_journal(tmp_path)
+            expected |= dict.fromkeys((name.encode() for name in running), "cut")
+            running = []
+    while journal.entries(mark, 1)[1]:
+        deliver()
+    assert sorted(stored) == sorted(expected)
+    killed(journal)
+
+
+def tear(state_dir: Path, name: str, rng: random.Random) -> None:
+    """Add the beginning of a record, as a kill in the middle of a copy leaves it."""
+    path = max((state_dir / "usage" / name).glob("*.segment"))
+    data = bytearray(path.read_bytes())
+    end = len(data.rstrip(b"\0")) + 8
+    if end + 40 < len(data):
+        data[end : end + 12] = b"\x20\0\0\0" + rng.randbytes(8)
+        path.write_bytes(data)
+
+
+def test_a_full_journal_drops_the_oldest_segments_and_counts_the_loss(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(usage_journal, "MAX_SEGMENTS", 3)
+    journal = open_journal(tmp_path)
+    for _ in range(100):
+        journal.add(b"x" * 100)
+    assert journal.lost > 0
+    after, entries = journal.entries(0, 1000)
+    assert after == 0
+    assert journal.lost + len(entries) == 100
+    killed(journal)
+
+
+def test_a_full_disk_keeps_entries_in_memory(tmp_path: Path) -> None:
+    (tmp_path / "usage").write_text("no folder")
+    journal = open_journal(tmp_path)
+    journal.add(b"one")
+    assert journal.entries(0, 10)[1] == [b"one"]
+    killed(journal)
