@@ -131,11 +131,6 @@ class UsageJournal:
         self._synced = self.last
 
     @property
-    def oldest(self) -> int:
-        """Return the number before the oldest entry that is kept."""
-        return self._segments[0].first - 1
-
-    @property
     def waiting(self) -> int:
         """Return the number of entries above the mark."""
         return sum(max(0, item.last - max(self.mark, item.first - 1)) for item in self._segments)
@@ -279,7 +274,9 @@ def _log_in_memory(error: OSError) -> None:
 def _free_folder(parent: Path) -> tuple[Path, int]:
     """Return (folder, locked file) of the first journal that no process uses, or of a new one."""
     parent.mkdir(parents=True, exist_ok=True)
-    for folder in [*sorted(item for item in parent.iterdir() if item.is_dir()), parent / uuid.uuid4().hex]:
+    # The least recently used first: of several left behind, each is delivered after some start.
+    known = sorted((item for item in parent.iterdir() if item.is_dir()), key=lambda item: item.stat().st_mtime_ns)
+    for folder in [*known, parent / uuid.uuid4().hex]:
         folder.mkdir(exist_ok=True)
         lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:

@@ -122,7 +122,7 @@ class UsageLedger(RequestListener):
         """Open the journal, and count the answers that an earlier process left unfinished as interrupted."""
         self._journal = journal = await asyncio.to_thread(UsageJournal, self._state_dir, ends=_interrupted)
         self.orphans = {name.decode(): _decode_open(payload) for name, payload in journal.open.items()}
-        self.budgets.sent = journal.oldest
+        self.budgets.sent = journal.mark
         stored = await asyncio.to_thread(_stored_state, self._state_dir)
         if stored is not None:
             self.take_state(stored)
@@ -295,7 +295,7 @@ class UsageLedger(RequestListener):
     def _deliver(self) -> None:
         journal, budgets, now_s = self.journal, self.budgets, self._monotonic()
         if budgets.sent > journal.mark and now_s - self._progress_s > RESEND_S:
-            budgets.sent = max(journal.mark, journal.oldest)
+            budgets.sent = journal.mark
             self._progress_s = now_s
         for _ in range(BATCHES):
             after, payloads = journal.entries(budgets.sent, MAX_ENTRIES)
