@@ -311,6 +311,7 @@ SPECTACULAR_SETTINGS: dict[str, Any] = {
         "ActionState": "controlplane.automation.models.engine_action.ActionState.choices",
         "BudgetUnit": "controlplane.usage.models.budget.BudgetUnit.choices",
         "BudgetWindow": "controlplane.usage.models.budget.BudgetWindow.choices",
+        "PoolMode": "controlplane.fleet.models.pool.PoolMode.choices",
         "BudgetMode": "controlplane.usage.models.budget.BudgetMode.choices",
         "Role": "controlplane.access.models.role_grant.Role.choices",
     },

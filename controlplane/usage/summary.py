@@ -72,7 +72,9 @@ def sums(rows: QuerySet[UsageDay], *groups: str) -> list[dict[str, Any]]:
     else:
         columns = {GROUPS[group]: group for group in groups}
         by_group = rows.order_by().values(*columns).annotate(**{f"of_{name}": total for name, total in totals.items()})
-        found = [{columns.get(name, name.removeprefix("of_")): value for name, value in row.items()} for row in by_group]
+        found = [
+            {columns.get(name, name.removeprefix("of_")): value for name, value in row.items()} for row in by_group
+        ]
     shown = [{**row, **{name: row[name] or 0 for name in COUNTS}} for row in found]
     for row in shown:
         row["dollars"] = (row.pop("charge") or 0) / NANO

@@ -70,9 +70,7 @@ class ObjectPages:
             return self._page(request, opened=opened, creating=opened is None, problems=error.problems, status=422)
         except StaleRevisionError:
             text = f"Another person changed this {self.noun} while you edited. Review its current state."
-            return self._page(
-                request, opened=opened, problems=(FieldProblem("", text),), keep_typed=False, status=412
-            )
+            return self._page(request, opened=opened, problems=(FieldProblem("", text),), keep_typed=False, status=412)
 
     def _stored(self, request: HttpRequest, opened: Any) -> HttpResponse:
         fields = self.resource.created_fields if opened is None else settable_fields(self.resource.model)
@@ -135,7 +133,10 @@ class ObjectPages:
         served = Pool.objects.order_by("served_model").values_list("served_model", flat=True).distinct()[:500]
         options = {
             "tenant": [FieldOption(item.slug, f"{item.slug}, {item.name}") for item in Tenant.objects.all()[:500]],
-            "key_id": [FieldOption("", "all its keys"), *(FieldOption(k.key_id, f"{k.tenant.slug}: {k.name}") for k in keys)],
+            "key_id": [
+                FieldOption("", "all its keys"),
+                *(FieldOption(k.key_id, f"{k.tenant.slug}: {k.name}") for k in keys),
+            ],
             "model": [FieldOption(name, name) for name in served],
         }
         fields = form_fields(self.resource.created_fields, options=options)

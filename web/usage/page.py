@@ -20,7 +20,6 @@ from controlplane.platform.roles import may
 from controlplane.usage.budgets import BUDGETS
 from controlplane.usage.summary import (
     COUNTS,
-
     NAMED,
     PoolMoney,
     UsageQuery,
@@ -77,7 +76,9 @@ def usage(request: HttpRequest) -> HttpResponse:
         group=group,
         title=TITLES[group],
         groups=[(name, title, with_query(ADDRESS, **{**given, "group": name})) for name, title in TITLES.items()],
-        spans=[(days, words, with_query(ADDRESS, **{**given, "days": days, "month": ""})) for days, words in SPANS.items()],
+        spans=[
+            (days, words, with_query(ADDRESS, **{**given, "days": days, "month": ""})) for days, words in SPANS.items()
+        ],
         span="" if "month" in given else given.get("days", USUAL_SPAN),
         given=given,
         query=query,
@@ -156,9 +157,7 @@ def _figures(total: dict[str, Any], costs: Sequence[PoolMoney]) -> dict[str, Any
     }
 
 
-def _row(
-    row: dict[str, Any], group: str, names: dict[str, str], tokens: int, given: dict[str, str]
-) -> dict[str, Any]:
+def _row(row: dict[str, Any], group: str, names: dict[str, str], tokens: int, given: dict[str, str]) -> dict[str, Any]:
     """Return a line of the table: its name, where it leads, and its share of all tokens."""
     value = str(row[group])
     link = ""
@@ -185,7 +184,9 @@ def picture(query: UsageQuery, days: list[dict[str, Any]]) -> dict[str, Any]:
             high = amount / top * (BOTTOM - TOP)
             below += amount
             if amount:
-                bars.append((term, place(at), place(pitch * _BAR), f"{BOTTOM - below / top * (BOTTOM - TOP):.2f}%", place(high)))
+                bars.append(
+                    (term, place(at), place(pitch * _BAR), f"{BOTTOM - below / top * (BOTTOM - TOP):.2f}%", place(high))
+                )
     every = max(1, query.days // 6)
     return {
         "bars": bars,

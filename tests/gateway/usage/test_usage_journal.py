@@ -48,50 +48,62 @@ def test_a_journal_in_use_is_left_to_its_process(tmp_path: Path) -> None:
     killed(other)
 
 
+class History:
+    """A journal, its deliveries, and what should be in the ledger in the end."""
+
+    def __init__(self, state_dir: Path, seed: int) -> None:
+        self.rng = random.Random(seed)
+        self.state_dir = state_dir
+        self.journal = open_journal(state_dir)
+        self.expected: list[str] = []
+        self.stored: list[str] = []
+        self.running: list[str] = []
+        self.mark = 0
+
+    def begin(self) -> None:
+        self.running.append(f"r{len(self.expected) + len(self.running)}")
+        self.journal.begin(self.running[-1], self.running[-1].encode())
+
+    def end(self) -> None:
+        if self.running:
+            name = self.running.pop(self.rng.randrange(len(self.running)))
+            self.journal.add(b"end %d " % (self.journal.last + 1) + name.encode(), name)
+            self.expected.append(name)
+
+    def deliver(self) -> None:
+        """Apply a batch that may be lost, or repeat what is applied."""
+        after, payloads = self.journal.entries(max(self.mark - self.rng.choice((0, 3)), 0), self.rng.randint(1, 9))
+        if after > self.mark or self.rng.random() < 0.3:
+            return
+        for payload in payloads:
+            _, number, name = payload.decode().split()
+            if int(number) > self.mark:
+                self.stored.append(name)
+                self.mark = int(number)
+        if self.rng.random() < 0.5:
+            self.journal.acknowledge(self.mark)
+
+    def kill(self) -> None:
+        killed(self.journal)
+        if self.rng.random() < 0.5:
+            tear(self.state_dir, self.journal.name, self.rng)
+        self.journal = open_journal(self.state_dir)
+        self.expected += self.running
+        self.running = []
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_random_histories_lose_and_repeat_nothing(tmp_path: Path, seed: int) -> None:
     """Deliveries are lost and repeated, the process is killed, and the last record is torn."""
-    rng = random.Random(seed)
-    journal = open_journal(tmp_path)
-    expected: dict[bytes, str] = {}
-    stored: list[bytes] = []
-    mark, running = 0, list[str]()
-
-    def deliver() -> None:
-        nonlocal mark
-        after, payloads = journal.entries(rng.choice([mark, max(mark - 3, 0)]), rng.randint(1, 9))
-        if after > mark or rng.random() < 0.3:
-            return
-        for payload in payloads:
-            number = int(payload.split()[1])
-            if number > mark:
-                stored.append(payload.split()[2])
-                mark = number
-
-    for step in range(700):
-        action = rng.random()
-        if action < 0.4:
-            running.append(f"r{step}")
-            journal.begin(running[-1], running[-1].encode())
-        elif action < 0.8 and running:
-            name = running.pop(rng.randrange(len(running)))
-            journal.add(b"end %d " % (journal.last + 1) + name.encode(), name)
-            expected[name.encode()] = "ended"
-        elif action < 0.95:
-            deliver()
-            if rng.random() < 0.5:
-                journal.acknowledge(mark)
-        else:
-            killed(journal)
-            if rng.random() < 0.5 and running:
-                tear(tmp_path, journal.name, rng)
-            journal = open_journal(tmp_path)
-            expected |= dict.fromkeys((name.encode() for name in running), "cut")
-            running = []
-    while journal.entries(mark, 1)[1]:
-        deliver()
-    assert sorted(stored) == sorted(expected)
-    killed(journal)
+    history = History(tmp_path, seed)
+    steps = (history.begin, history.end, history.deliver, history.kill)
+    for step in history.rng.choices(steps, weights=(8, 8, 4, 1), k=700):
+        step()
+    history.kill()
+    while history.journal.entries(history.mark, 1)[1]:
+        history.deliver()
+    assert sorted(history.stored) == sorted(history.expected)
+    killed(history.journal)
 
 
 def tear(state_dir: Path, name: str, rng: random.Random) -> None:

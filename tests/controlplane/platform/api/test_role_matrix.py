@@ -30,6 +30,8 @@ VIEWS = {pattern.callback.view_class.__name__: pattern.callback.view_class for p
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 ADMIN_NOUNS = ("sovereignty", "services", "regions", "pools", "tenants", "keys", "group_grants")
 WHOLE_FLEET = ("sovereignty", "services", "tenants", "keys", "group_grants", "kv_nodes", "kv_moves")
+ADMIN_NOUNS = ("sovereignty", "services", "regions", "pools", "tenants", "keys", "budgets", "prices")
+WHOLE_FLEET = ("sovereignty", "services", "tenants", "keys", "kv_nodes", "kv_moves", "budgets", "prices")
 ASK_ONLY = {"PolicyCheck"}
 """POSTs that change nothing, and are open to every caller with write permission."""
 

@@ -43,6 +43,7 @@ from controlplane.trials.canary.lifecycle import start_canary
 from controlplane.trials.models.shadow import Shadow
 from controlplane.trials.whatif.conditions import Conditions
 from controlplane.trials.whatif.lifecycle import start_whatif
+from controlplane.usage.budgets import create_budget, create_price
 from tests.controlplane.request_log.recordings.traffic import START, record, rows
 from tests.controlplane.request_log.store.records import keep, stored
 
@@ -91,6 +92,8 @@ def make_world() -> World:
         create_service(name, aliases=[f"{name}-x"], pools=["pool-b"], actor=ACTOR)
     for pool in ("pool-a", "pool-b"):
         create_grant("operators", "operator", pool=pool, actor=ACTOR)
+    create_budget(slug="monthly", tenant=world.tenant, amount=1000.0, actor=ACTOR)
+    create_price(slug="model-a", model="model-a", prompt=0.25, output=1.0, actor=ACTOR)
     _add_recording(world)
     _add_shadow(world)
     fields = {"incarnation": 1, "address": "10.0.1.9:8470", "state": "serving"}
