@@ -176,3 +176,16 @@ def budget_uses(budgets: Iterable[Budget], now: datetime) -> list[BudgetUse]:
         resets_at = datetime.fromtimestamp(window_end(budget.window, start) / 1000, UTC)
         uses.append(BudgetUse(budget, spent, window.get("rejected", 0), window.get("would_reject", 0), resets_at))
     return sorted(uses, key=lambda use: (-use.share, use.budget.slug))
+
+
+def usage_of(actor: Actor, tenant: str, key_id: str = "", *, days: int = 30) -> dict[str, Any]:
+    """Return the usage of a tenant, or of one of its keys, in the last days, and the budgets that apply to it."""
+    now = datetime.now(UTC)
+    query = UsageQuery(now.date() - timedelta(days=days - 1), now.date(), {"tenant": tenant, "key": key_id})
+    budgets = Budget.objects.select_related("tenant", "spending").filter(tenant__slug=tenant)
+    if key_id:
+        budgets = budgets.filter(key_id__in=("", key_id))
+    total = sums(query.rows(actor))[0]
+    tokens = total["prompt_tokens"] + total["output_tokens"]
+    address = f"key={key_id}&group=day" if key_id else f"tenant={tenant}&group=key"
+    return {"days": days, "total": total, "tokens": tokens, "uses": budget_uses(budgets, now), "address": address}

@@ -87,14 +87,14 @@ def test_downloads_hold_each_day_key_and_pool(admin: Client, pool: Pool) -> None
 @pytest.mark.parametrize("role", ROLES)
 def test_people_of_one_pool_see_its_usage_and_no_budgets(pool: Pool, tenant: Tenant, role: str) -> None:
     used(pool.slug)
-    used("elsewhere", tenant="hidden-tenant", model="hidden-model")
+    used("elsewhere", tenant="unseen-tenant", model="unseen-model")
     create_budget(slug="monthly", tenant=tenant, amount=10.0, actor=ACTOR)
     client = client_of(make_person(role, pool))
     everywhere = role in ALL_POOLS
     for address in ("/usage", "/usage?group=model", "/usage.csv", "/usage.json", "/api/v1/usage"):
         answer = client.get(address)
         assert answer.status_code in (200, 403)
-        assert (b"hidden" in answer.content) == (everywhere and answer.status_code == 200), address
+        assert (b"unseen" in answer.content) == (everywhere and answer.status_code == 200), address
     assert (b"monthly" in client.get("/usage").content) == everywhere
     assert client.get("/usage/budgets").status_code == (200 if everywhere else 403)
     is_admin = role in ("admin", "superuser")
