@@ -99,20 +99,25 @@ def key_names(key_ids: Iterable[str]) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class PoolMoney:
-    """What one model's engines in one pool cost in a time span. Dollars; None: an engine has no price."""
+    """What one model's engines in one pool cost in a time span, in dollars."""
 
     pool: str
     model: str
     engine_h: float
+    unpriced_h: float
+    """Hours of engines without a price."""
     cost: float | None
+    """Of the other hours; None without any."""
     tokens: int
     saved: float | None
     """Prefill time that cache hits saved, at the engines' price; None also if no prefill was measured."""
 
     @property
     def per_million(self) -> float | None:
-        """Return dollars per million tokens served, None without cost or tokens."""
-        return self.cost / self.tokens * 1e6 if self.cost is not None and self.tokens else None
+        """Return dollars per million tokens served; None without tokens, or if an engine has no price."""
+        return (
+            self.cost / self.tokens * 1e6 if self.cost is not None and self.tokens and self.unpriced_h < 1e-6 else None
+        )
 
 
 def money(actor: Actor, query: UsageQuery) -> list[PoolMoney]:
@@ -125,12 +130,12 @@ def money(actor: Actor, query: UsageQuery) -> list[PoolMoney]:
     found = []
     for row in totals.annotate(s=Sum("engine_s"), priced=Sum("priced_s"), dollars=Sum("cost")):
         used = served.get((row["pool"], row["model"]), dict.fromkeys(COUNTS, 0))
-        priced = row["priced"] > 0 and row["priced"] >= row["s"] * 0.999
-        cost = row["dollars"] if priced else None
+        priced, tokens = row["priced"], used["prompt_tokens"] + used["output_tokens"]
         token_s = _saved_s_per_token(row["pool"]) if priced else None
-        saved = None if token_s is None else used["cached_tokens"] * token_s * row["dollars"] / row["s"]
-        tokens = used["prompt_tokens"] + used["output_tokens"]
-        found.append(PoolMoney(row["pool"], row["model"], row["s"] / 3600, cost, tokens, saved))
+        saved = None if token_s is None else used["cached_tokens"] * token_s * row["dollars"] / priced
+        hours, unpriced_h = row["s"] / 3600, (row["s"] - priced) / 3600
+        cost = row["dollars"] if priced else None
+        found.append(PoolMoney(row["pool"], row["model"], hours, unpriced_h, cost, tokens, saved))
     return found
 
 

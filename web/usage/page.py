@@ -145,14 +145,14 @@ def _months(today: date) -> list[str]:
 def _figures(total: dict[str, Any], costs: Sequence[PoolMoney]) -> dict[str, Any]:
     """Return the money of all pools; None where a price or a measurement is missing."""
     known, saved = [item.cost for item in costs], [item.saved for item in costs if item.saved is not None]
-    cost = sum(item for item in known if item is not None) if known and None not in known else None
-    tokens = sum(item.tokens for item in costs)
+    cost = sum(item for item in known if item is not None) if any(item is not None for item in known) else None
+    tokens, unpriced_h = sum(item.tokens for item in costs), sum(item.unpriced_h for item in costs)
     return {
         "cached": percent(total["cached_tokens"] / total["prompt_tokens"] if total["prompt_tokens"] else None),
         "cost": cost,
-        "per_million": cost / tokens * 1e6 if cost is not None and tokens else None,
+        "per_million": cost / tokens * 1e6 if cost is not None and tokens and unpriced_h < 1e-6 else None,
         "engine_h": sum(item.engine_h for item in costs),
-        "unpriced": sum(item.cost is None for item in costs),
+        "unpriced": unpriced_h,
         "saved": sum(saved) if saved else None,
     }
 
@@ -187,7 +187,7 @@ def picture(query: UsageQuery, days: list[dict[str, Any]]) -> dict[str, Any]:
                 bars.append(
                     (term, place(at), place(pitch * _BAR), f"{BOTTOM - below / top * (BOTTOM - TOP):.2f}%", place(high))
                 )
-    every = max(1, query.days // 6)
+    every = -(-query.days // 6)
     return {
         "bars": bars,
         "up": [Tick(place(y(value / top)), short(value)) for value in ticks(top)] if top else [],
