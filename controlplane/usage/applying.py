@@ -23,7 +23,7 @@ from gateway.usage.usage_messages import (
     OVER_BUDGET,
     UNREPORTED,
     WOULD_REJECT,
-    BudgetStanding,
+    BudgetState,
     UsageBatch,
     UsageEntry,
     UsageState,
@@ -115,9 +115,9 @@ def apply_batches(values: Iterable[bytes], now: datetime, version: int) -> Usage
             if mark.seen_at == now:
                 mark.save()
         live = [name for name, mark in marks.items() if now - mark.seen_at <= LIVE]
-        standings = {ledger.budget.slug: ledger.settle(now, live, version) for ledger in spendings}
+        budget_states = {ledger.budget.slug: ledger.settle(now, live, version) for ledger in spendings}
         return UsageState(
-            version, {name: mark.mark for name, mark in marks.items() if now - mark.seen_at <= FORGET}, standings
+            version, {name: mark.mark for name, mark in marks.items() if now - mark.seen_at <= FORGET}, budget_states
         )
 
 
@@ -190,7 +190,7 @@ class _BudgetLedger:
         for window in self._windows.values():
             confirm(window["held"], journal, version)
 
-    def settle(self, now: datetime, live: Sequence[str], version: int) -> BudgetStanding:
+    def settle(self, now: datetime, live: Sequence[str], version: int) -> BudgetState:
         """Divide what is left of this window and the next one, record a notice if it is used up, and store all."""
         budget, amount = self.budget, self.budget.units
         start = window_start(budget.window, int(now.timestamp() * 1000))
@@ -206,7 +206,7 @@ class _BudgetLedger:
         self._notice(current["spent"], start, now)
         if self._changed:
             self._stored.save()
-        return BudgetStanding(start, current["spent"], _newest(current["held"]), _newest(later["held"]))
+        return BudgetState(start, current["spent"], _newest(current["held"]), _newest(later["held"]))
 
     def _window(self, start: int, granted: Mapping[str, int]) -> dict[str, Any]:
         window = self._windows.get(str(start))

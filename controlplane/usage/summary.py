@@ -68,14 +68,14 @@ def sums(rows: QuerySet[UsageDay], *groups: str) -> list[dict[str, Any]]:
     """
     totals = {name: Sum(name) for name in (*COUNTS, "charge")}
     if not groups:
-        found: Iterable[dict[str, Any]] = [rows.aggregate(**totals)]
+        lines: Iterable[dict[str, Any]] = [rows.aggregate(**totals)]
     else:
         columns = {GROUPS[group]: group for group in groups}
         by_group = rows.order_by().values(*columns).annotate(**{f"of_{name}": total for name, total in totals.items()})
-        found = [
+        lines = [
             {columns.get(name, name.removeprefix("of_")): value for name, value in row.items()} for row in by_group
         ]
-    shown = [{**row, **{name: row[name] or 0 for name in COUNTS}} for row in found]
+    shown = [{**row, **{name: row[name] or 0 for name in COUNTS}} for row in lines]
     for row in shown:
         row["dollars"] = (row.pop("charge") or 0) / NANO
     return sorted(shown, key=lambda row: (-row["prompt_tokens"] - row["output_tokens"], *(str(row[g]) for g in groups)))
@@ -84,17 +84,17 @@ def sums(rows: QuerySet[UsageDay], *groups: str) -> list[dict[str, Any]]:
 def choices(actor: Actor, query: UsageQuery) -> dict[str, list[str]]:
     """Return the names that the filter offers."""
     rows = UsageQuery(query.since, query.until, {}).rows(actor).order_by()
-    found = {
+    lines = {
         name: sorted(text for text in rows.values_list(GROUPS[name], flat=True).distinct()[:500] if text)
         for name in NAMED
     }
-    return {name: sorted({*texts, *filter(None, (query.names.get(name),))}) for name, texts in found.items()}
+    return {name: sorted({*texts, *filter(None, (query.names.get(name),))}) for name, texts in lines.items()}
 
 
 def key_names(key_ids: Iterable[str]) -> dict[str, str]:
     """Return the name and tenant of each key that exists."""
-    found = ApiKey.objects.filter(key_id__in=list(key_ids)).values_list("key_id", "name", "prefix")
-    return {key_id: f"{name} ({prefix}…)" for key_id, name, prefix in found}
+    lines = ApiKey.objects.filter(key_id__in=list(key_ids)).values_list("key_id", "name", "prefix")
+    return {key_id: f"{name} ({prefix}…)" for key_id, name, prefix in lines}
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +127,7 @@ def money(actor: Actor, query: UsageQuery) -> list[PoolMoney]:
     engines = EngineDay.objects.filter(day__gte=query.since, day__lte=query.until, pool__in=_slugs(actor))
     named = {name: text for name in ("pool", "model") if (text := query.names.get(name))}
     totals = engines.filter(**named).order_by("pool", "model").values("pool", "model")
-    found = []
+    lines = []
     for row in totals.annotate(s=Sum("engine_s"), priced=Sum("priced_s"), dollars=Sum("cost")):
         used = served.get((row["pool"], row["model"]), dict.fromkeys(COUNTS, 0))
         priced, tokens = row["priced"], used["prompt_tokens"] + used["output_tokens"]
@@ -135,8 +135,8 @@ def money(actor: Actor, query: UsageQuery) -> list[PoolMoney]:
         saved = None if token_s is None else used["cached_tokens"] * token_s * row["dollars"] / priced
         hours, unpriced_h = row["s"] / 3600, (row["s"] - priced) / 3600
         cost = row["dollars"] if priced else None
-        found.append(PoolMoney(row["pool"], row["model"], hours, unpriced_h, cost, tokens, saved))
-    return found
+        lines.append(PoolMoney(row["pool"], row["model"], hours, unpriced_h, cost, tokens, saved))
+    return lines
 
 
 def _saved_s_per_token(pool: str) -> float | None:

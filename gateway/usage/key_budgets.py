@@ -18,7 +18,7 @@ from gateway.usage.usage_messages import (
     HARD,
     NANO,
     SOFT,
-    BudgetStanding,
+    BudgetState,
     UsageEntry,
     UsageState,
     window_end,
@@ -116,9 +116,9 @@ class KeyBudgets:
             return None, []
         now_ms, shadows = self._clock_ms(), list[BudgetEntry]()
         for budget in budgets:
-            standing = self._state.budgets.get(budget.budget_id)
+            budget_state = self._state.budgets.get(budget.budget_id)
             # A new budget counts from the control plane's first state on.
-            if budget.mode == SOFT or standing is None or self._left(budget, standing, now_ms) > 0:
+            if budget.mode == SOFT or budget_state is None or self._left(budget, budget_state, now_ms) > 0:
                 continue
             self._rejections.inc(budget.budget_id, budget.mode)
             if budget.mode == HARD:
@@ -131,8 +131,8 @@ class KeyBudgets:
         now_ms = self._clock_ms()
         start = window_start(budget.window, now_ms)
         end = window_end(budget.window, start)
-        standing = self._state.budgets[budget.budget_id]
-        spent = (standing.spent if standing.window == start else 0) + self._spent_here(budget, start)
+        budget_state = self._state.budgets[budget.budget_id]
+        spent = (budget_state.spent if budget_state.window == start else 0) + self._spent_here(budget, start)
         resets = datetime.fromtimestamp(end / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         allows = f"The budget {budget.budget_id} allows {amount_words(budget)} per {budget.window}"
         if spent < budget.amount:
@@ -143,22 +143,22 @@ class KeyBudgets:
         return ApiError(429, text, "budget_exceeded", retry_after_s=(end - now_ms) / 1000)
 
     def used(self) -> dict[str, float]:
-        """Return the used share of each budget with a standing, 1 at its amount, as far as this gateway knows it."""
+        """Return the used share of each budget with a state, 1 at its amount, as far as this gateway knows it."""
         now_ms, used = self._clock_ms(), dict[str, float]()
         for budget in {item.budget_id: item for own in self._of_key.values() for item in own}.values():
-            standing = self._state.budgets.get(budget.budget_id)
-            if standing is not None:
+            budget_state = self._state.budgets.get(budget.budget_id)
+            if budget_state is not None:
                 start = window_start(budget.window, now_ms)
-                spent = standing.spent if standing.window == start else 0
+                spent = budget_state.spent if budget_state.window == start else 0
                 used[budget.budget_id] = (spent + self._spent_here(budget, start)) / budget.amount
         return used
 
-    def _left(self, budget: BudgetEntry, standing: BudgetStanding, now_ms: int) -> int:
+    def _left(self, budget: BudgetEntry, budget_state: BudgetState, now_ms: int) -> int:
         """Return what this gateway may still spend."""
-        if now_ms - self._state_ms > CUT_OFF_MS and len(standing.grants) > 1:
+        if now_ms - self._state_ms > CUT_OFF_MS and len(budget_state.grants) > 1:
             return 0
         start = window_start(budget.window, now_ms)
-        grants = standing.later if start > standing.window else standing.grants
+        grants = budget_state.later if start > budget_state.window else budget_state.grants
         return grants.get(self._journal, 0) - self._spent_here(budget, start)
 
     def _spent_here(self, budget: BudgetEntry, start: int) -> int:

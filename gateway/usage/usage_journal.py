@@ -152,23 +152,23 @@ class UsageJournal:
 
     def entries(self, after: int, at_most: int) -> tuple[int, list[bytes]]:
         """Return (number before the first, payloads) of the oldest entries above `after`."""
-        found: list[bytes] = []
+        payloads: list[bytes] = []
         begin = end = after
         for segment in self._segments:
             first = max(end + 1, segment.first)
             if segment.last < first:
                 continue
             if first != end + 1:
-                if found:
+                if payloads:
                     break
                 # No entry between the two exists any more.
                 earlier = [item.last for item in self._segments if item.offsets and item.last < first]
                 begin = max(earlier, default=0)
-            end = min(segment.last, first + at_most - len(found) - 1)
-            found += [segment.payload(number) for number in range(first, end + 1)]
-            if len(found) >= at_most:
+            end = min(segment.last, first + at_most - len(payloads) - 1)
+            payloads += [segment.payload(number) for number in range(first, end + 1)]
+            if len(payloads) >= at_most:
                 break
-        return begin, found
+        return begin, payloads
 
     def acknowledge(self, mark: int) -> None:
         """Take the mark of the control plane, and delete segments whose entries are all stored there."""

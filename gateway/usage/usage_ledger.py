@@ -260,8 +260,9 @@ class UsageLedger(RequestListener):
             return False
         del self.orphans[decision_id]
         charge = self._charge(opened.model, prompt, min(cached, prompt), output)
-        figures = (False, prompt, min(cached, prompt), output, charge)
-        self._add(_entry_of(opened, self._number, self._clock_ms(), COMPLETED, *figures), decision_id)
+        entry = _entry_of(opened, self._number, self._clock_ms(), COMPLETED)
+        used = {"prompt": prompt, "cached": min(cached, prompt), "output": output, "charge": charge}
+        self._add(msgspec.structs.replace(entry, **used), decision_id)
         return True
 
     @property
@@ -328,10 +329,8 @@ class UsageLedger(RequestListener):
             self._add(_entry_of(opened, self._number, now_ms, UNREPORTED), decision_id)
 
 
-def _entry_of(opened: OpenRequest, number: int, at_ms: int, outcome: str, *figures: int) -> UsageEntry:
-    return UsageEntry(
-        number, at_ms, opened.tenant_id, opened.key_id, opened.pool_id, opened.model, outcome, *figures
-    )  # fmt: skip
+def _entry_of(opened: OpenRequest, number: int, at_ms: int, outcome: str) -> UsageEntry:
+    return UsageEntry(number, at_ms, opened.tenant_id, opened.key_id, opened.pool_id, opened.model, outcome)
 
 
 def _interrupted(payload: bytes, number: int) -> bytes | None:

@@ -86,7 +86,7 @@ class PackedBatch(msgspec.Struct, frozen=True, array_like=True):
     entries: list[msgspec.Raw]
 
 
-class BudgetStanding(msgspec.Struct, frozen=True, array_like=True):
+class BudgetState(msgspec.Struct, frozen=True, array_like=True):
     """What was spent of a budget, and how much more each journal may add to what is applied."""
 
     window: int
@@ -99,11 +99,11 @@ class BudgetStanding(msgspec.Struct, frozen=True, array_like=True):
 
 
 class UsageState(msgspec.Struct, frozen=True, array_like=True):
-    """The control plane's state after a transaction: marks, and the standing of each budget by id."""
+    """The control plane's state after a transaction: marks, and the state of each budget by id."""
 
     version: int
     marks: dict[str, int]
-    budgets: dict[str, BudgetStanding]
+    budgets: dict[str, BudgetState]
 
 
 def _problem(batch: UsageBatch) -> str:

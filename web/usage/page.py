@@ -152,7 +152,7 @@ def _figures(total: dict[str, Any], costs: Sequence[PoolMoney]) -> dict[str, Any
         "cost": cost,
         "per_million": cost / tokens * 1e6 if cost is not None and tokens and unpriced_h < 1e-6 else None,
         "engine_h": sum(item.engine_h for item in costs),
-        "unpriced": unpriced_h,
+        "unpriced": unpriced_h if unpriced_h > 1e-6 else 0.0,
         "saved": sum(saved) if saved else None,
     }
 

@@ -96,16 +96,16 @@ def _fail(*_args: object, **_named: object) -> None:
 def test_a_budget_counts_what_was_used_before_it_existed() -> None:
     apply_batches([batch(entry(1))], NOW, 1)
     budget()
-    standing = apply_batches([batch(entry(2))], NOW, 2).budgets["b"]
-    assert (standing.spent, standing.grants) == (220, {"j": 780})
-    assert standing.later == {"j": 1000}
+    budget_state = apply_batches([batch(entry(2))], NOW, 2).budgets["b"]
+    assert (budget_state.spent, budget_state.grants) == (220, {"j": 780})
+    assert budget_state.later == {"j": 1000}
 
 
 def test_a_used_up_budget_grants_nothing_and_one_notice_is_recorded() -> None:
     item = budget(amount=150)
     for number in range(1, 5):
-        standing = apply_batches([batch(entry(number))], NOW + timedelta(seconds=number), number).budgets["b"]
-    assert (standing.spent, standing.grants) == (440, {"j": 0})
+        budget_state = apply_batches([batch(entry(number))], NOW + timedelta(seconds=number), number).budgets["b"]
+    assert (budget_state.spent, budget_state.grants) == (440, {"j": 0})
     assert AuditEvent.objects.filter(verb="budget.reached", object_id="b").count() == 1
     change_budget(item, {"amount": 500.0}, actor=ACTOR)
     assert apply_batches([batch()], NOW, 9).budgets["b"].grants == {"j": 60}
@@ -117,8 +117,8 @@ def test_a_budget_in_dollars_per_minute_of_one_key() -> None:
     item = budget(amount=2.5, unit="dollars", window=MINUTE)
     Budget.objects.filter(pk=item.pk).update(key_id="key-1")
     spent = [entry(1, charge=10**9), entry(2, charge=10**9, key_id="key-2")]
-    standing = apply_batches([batch(*spent)], NOW, 1).budgets["b"]
-    assert (standing.spent, standing.grants) == (10**9, {"j": 1_500_000_000})
+    budget_state = apply_batches([batch(*spent)], NOW, 1).budgets["b"]
+    assert (budget_state.spent, budget_state.grants) == (10**9, {"j": 1_500_000_000})
 
 
 def test_gateways_share_a_budget() -> None:

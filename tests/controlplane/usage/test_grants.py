@@ -46,8 +46,8 @@ def test_gateways_that_learn_late_spend_no_more_than_the_amount(seed: int) -> No
             # States arrive in order but late, and each is relative to what is applied.
             if rng.random() < 0.3:
                 gateways[other].learn(version, parts[-1][1])
-        outstanding = sum(max((units for _, units in parts), default=0) for parts in held.values())
-        assert spent + outstanding <= AMOUNT
+        granted = sum(max((units for _, units in parts), default=0) for parts in held.values())
+        assert spent + granted <= AMOUNT
         assert spent + sum(gateway.unsent + max(0, gateway.left) for gateway in gateways.values()) <= AMOUNT
     assert spent > AMOUNT * 0.8
 

@@ -17,7 +17,7 @@ from gateway.usage import usage_ledger
 from gateway.usage.usage_messages import (
     ENTRIES_TOPIC,
     STATE_TOPIC,
-    BudgetStanding,
+    BudgetState,
     UsageBatch,
     UsageEntry,
     UsageState,
@@ -55,8 +55,8 @@ class ControlPlane:
         self.version += 1
         grants = {journal: grant, **{f"other-{number}": 0 for number in range(others)}}
         start = window_start("day", usage_ledger.time.time_ns() // 1_000_000)
-        standing = BudgetStanding(start, spent, grants, grants)
-        state = UsageState(self.version, {journal: mark}, {HARD_BUDGET.budget_id: standing})
+        budget_state = BudgetState(start, spent, grants, grants)
+        state = UsageState(self.version, {journal: mark}, {HARD_BUDGET.budget_id: budget_state})
         self.bus.publish(STATE_TOPIC, encode_state(state))
 
 

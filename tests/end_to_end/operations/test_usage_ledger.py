@@ -78,7 +78,7 @@ def _usage(text: str, *, streamed: bool) -> dict[str, Any] | None:
     events = [line.removeprefix("data: ") for line in text.splitlines() if line.startswith("data: ")]
     if not events or events[-1] != "[DONE]":
         return None
-    return next(found for event in events[-2::-1] if (found := json.loads(event).get("usage")))
+    return next(usage for event in events[-2::-1] if (usage := json.loads(event).get("usage")))
 
 
 async def kill_parts(program: Program, seed: int) -> None:
