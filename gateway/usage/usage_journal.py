@@ -32,6 +32,8 @@ MAX_RECORD = 4096
 """Limit of a record in bytes. Names are bounded, so that a usual record has about 150."""
 FOLDER = "usage"
 _HEAD = struct.Struct("<II")
+_PACK, _HEAD_BYTES = _HEAD.pack, _HEAD.size
+_LENGTHS = [bytes((length,)) for length in range(256)]
 _NUMBER = struct.Struct("<Q")
 _FIRST, _OPEN, _ENTRY = b"F", b"O", b"E"
 _SUFFIX = ".segment"
@@ -47,6 +49,7 @@ class JournalSegment:
         """None: a segment in memory, because the disk is full."""
         self.file = file
         self.end = 0
+        self.size = len(data)
         self.offsets = array("I")
 
     @property
@@ -55,25 +58,21 @@ class JournalSegment:
         return self.first + len(self.offsets) - 1
 
     def write(self, kind: bytes, name: bytes, payload: bytes) -> None:
-        """Add a record. The caller checks `has_room`."""
-        body = b"".join((kind, bytes((len(name),)), name, payload))
-        at, end = self.end, self.end + _HEAD.size + len(body)
+        """Add a record, which the caller knows to fit. It runs twice per request."""
+        body = kind + _LENGTHS[len(name)] + name + payload
+        at, length = self.end, len(body)
         # The length of the next record, 0, is the end of the segment, so nothing is written behind this one.
-        self.data[at:end] = _HEAD.pack(len(body), crc32(body)) + body
-        if kind == _ENTRY:
+        self.end = end = at + _HEAD_BYTES + length
+        self.data[at:end] = _PACK(length, crc32(body)) + body
+        if kind is _ENTRY:
             self.offsets.append(at)
-        self.end = end
-
-    def has_room(self, length: int) -> bool:
-        """Return whether a record with this name and payload length fits."""
-        return self.end + _HEAD.size + 2 + length <= len(self.data)
 
     def records(self) -> Iterator[tuple[int, bytes, bytes, bytes]]:
         """Yield (offset, kind, name, payload) of each whole record, up to the first damaged one."""
         at, data = 0, self.data
-        while at + _HEAD.size + 2 <= len(data):
+        while at + _HEAD_BYTES + 2 <= len(data):
             length, checksum = _HEAD.unpack_from(data, at)
-            begin = at + _HEAD.size
+            begin = at + _HEAD_BYTES
             if not 2 <= length <= MAX_RECORD or begin + length > len(data):
                 return
             body = data[begin : begin + length]
@@ -87,7 +86,7 @@ class JournalSegment:
         """Return an entry's payload."""
         at = self.offsets[number - self.first]
         length, _ = _HEAD.unpack_from(self.data, at)
-        begin = at + _HEAD.size
+        begin = at + _HEAD_BYTES
         return self.data[begin + 2 + self.data[begin + 1] : begin + length]
 
     def close(self, *, delete: bool = False) -> None:
@@ -195,8 +194,11 @@ class UsageJournal:
             os.close(self._lock)
 
     def _segment_for(self, length: int) -> JournalSegment:
-        if not self._segments[-1].has_room(length):
-            self._begin_segment()
+        """Return the segment for a record with this length of name and payload."""
+        last = self._segments[-1]
+        if last.end + _HEAD_BYTES + 2 + length <= last.size:
+            return last
+        self._begin_segment()
         return self._segments[-1]
 
     def _read(self) -> None:
