@@ -21,6 +21,7 @@ from controlplane.request_log.models.recording import Recording
 from controlplane.trials.models.canary import Canary
 from controlplane.trials.models.shadow import Shadow
 from controlplane.trials.models.whatif import WhatIf
+from controlplane.usage.models.budget import Budget, ModelPrice
 from tests.controlplane.platform.api.request_examples import CHANGES, RECORDING, SAFE, Example
 from tests.controlplane.platform.api.world import Api, World
 
@@ -46,6 +47,8 @@ def real(world: World, path: str) -> str:
     service = ModelService.objects.latest("pk").slug
     grant = GroupGrant.objects.latest("pk").grant_id
     return path.format(**ids, service=service, shadow=shadow, canary=canary, grant=grant)
+    ids |= {"budget": Budget.objects.latest("pk").slug, "price": ModelPrice.objects.latest("pk").slug}
+    return path.format(**ids, service=service, shadow=shadow, canary=canary)
 
 
 def said(body: Any) -> Any:
