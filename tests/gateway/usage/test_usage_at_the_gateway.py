@@ -27,6 +27,7 @@ from gateway.usage.usage_messages import (
     window_start,
 )
 from tests.gateway.named_services import ASKED, KEY_VARIABLE, PROVIDERS_KEY, named, provider_of, serving
+from tests.gateway.peers.regions.three_regions import three_regions
 from tests.gateway.scripted_engine import ScriptedEngine
 from tests.gateway.served_gateway import BODY, CHAT, STREAM, ServedGateway, served, snapshot
 from tests.patience import until
@@ -211,6 +212,25 @@ async def test_entries_are_sent_again_until_they_are_confirmed(
         sent = len(plane.batches)
         await gateway.gateway.usage.tick()
         assert len(plane.batches) == sent
+
+
+async def test_a_forwarded_request_counts_once_where_it_was_served(tmp_path: Path) -> None:
+    async with three_regions(tmp_path) as regions:
+        planes = {name: ControlPlane(bus) for name, bus in regions.buses.items()}
+        regions.engines["us"].pause_s = 0.5
+        answers = await asyncio.gather(*(regions.chat("us", f"question {number}") for number in range(6)))
+        assert [status for status, _, _ in answers] == [200] * 6
+        served_by = {name: len(engine.bodies) for name, engine in regions.engines.items()}
+        for gateway in regions.gateways.values():
+            await gateway.gateway.usage.tick()
+        completed = {
+            name: len({entry.number for plane in planes.values() for entry in plane.entries("completed")
+                       if entry.pool_id == name})
+            for name in planes
+        }  # fmt: skip
+        assert sum(completed.values()) == 6 > completed["us"]
+        assert completed == served_by
+        assert {entry.key_id for plane in planes.values() for entry in plane.entries()} == {"ka"}
 
 
 @pytest.mark.parametrize(
