@@ -7,8 +7,8 @@ from django.views.decorators.cache import never_cache
 
 from controlplane.access.resources import KEYS, TENANTS
 from controlplane.fleet.resources import ENGINES, POOLS, SERVICES
-from web.access import factors as access_factors
 from controlplane.usage.budgets import BUDGETS, PRICES
+from web.access import factors as access_factors
 from web.access import keys as access_keys
 from web.access import people as access_people
 from web.access import provider

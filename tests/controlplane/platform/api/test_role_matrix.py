@@ -29,10 +29,9 @@ pytestmark = [pytest.mark.django_db, pytest.mark.long]
 
 VIEWS = {pattern.callback.view_class.__name__: pattern.callback.view_class for pattern in urlpatterns}
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
-ADMIN_NOUNS = ("sovereignty", "services", "regions", "pools", "tenants", "keys", "group_grants")
-WHOLE_FLEET = ("sovereignty", "services", "tenants", "keys", "group_grants", "kv_nodes", "kv_moves")
-ADMIN_NOUNS = ("sovereignty", "services", "regions", "pools", "tenants", "keys", "budgets", "prices")
-WHOLE_FLEET = ("sovereignty", "services", "tenants", "keys", "kv_nodes", "kv_moves", "budgets", "prices")
+MONEY = ("budgets", "prices")
+ADMIN_NOUNS = ("sovereignty", "services", "regions", "pools", "tenants", "keys", "group_grants", *MONEY)
+WHOLE_FLEET = ("sovereignty", "services", "tenants", "keys", "group_grants", "kv_nodes", "kv_moves", *MONEY)
 ASK_ONLY = {"PolicyCheck"}
 """POSTs that change nothing, and are open to every caller with write permission."""
 
@@ -46,9 +45,8 @@ def real(world: World, path: str) -> str:
     ids = {"key": key, "run": run, "event": event, "recording": recording, "whatif": whatif}
     service = ModelService.objects.latest("pk").slug
     grant = GroupGrant.objects.latest("pk").grant_id
-    return path.format(**ids, service=service, shadow=shadow, canary=canary, grant=grant)
     ids |= {"budget": Budget.objects.latest("pk").slug, "price": ModelPrice.objects.latest("pk").slug}
-    return path.format(**ids, service=service, shadow=shadow, canary=canary)
+    return path.format(**ids, service=service, shadow=shadow, canary=canary, grant=grant)
 
 
 def said(body: Any) -> Any:

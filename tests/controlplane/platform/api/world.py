@@ -92,8 +92,6 @@ def make_world() -> World:
         create_service(name, aliases=[f"{name}-x"], pools=["pool-b"], actor=ACTOR)
     for pool in ("pool-a", "pool-b"):
         create_grant("operators", "operator", pool=pool, actor=ACTOR)
-    create_budget(slug="monthly", tenant=world.tenant, amount=1000.0, actor=ACTOR)
-    create_price(slug="model-a", model="model-a", prompt=0.25, output=1.0, actor=ACTOR)
     for name in ("a", "b"):
         create_budget(slug=f"monthly-{name}", tenant=world.tenant, amount=1000.0, actor=ACTOR)
         create_price(slug=name, model=f"model-{name}", prompt=0.25, output=1.0, actor=ACTOR)
