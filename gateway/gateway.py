@@ -169,9 +169,8 @@ class Gateway:
         """Return the parts of the gateway that follow requests, in order."""
         graph = self.settings.call_graph
         regions = () if self.regions is None else (self.regions,)
-        advisors = () if graph is None else (AgentAdvisor(graph, self.advisory_exchange),)
-        reports = (self.usage, self.health.ended_hits, self.requests, self.arm_results)
-        return (*reports, *regions, self.advisories, *advisors)
+        agents = () if graph is None else (AgentAdvisor(graph, self.advisory_exchange),)
+        return (self.usage, self.health.ended_hits, self.requests, self.arm_results, *regions, self.advisories, *agents)
 
     async def start(self) -> None:
         """Serve the bus's snapshot or the last-known-good one. Return after its engines were probed once."""
