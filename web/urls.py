@@ -7,6 +7,7 @@ from django.views.decorators.cache import never_cache
 
 from controlplane.access.resources import KEYS, TENANTS
 from controlplane.fleet.resources import ENGINES, POOLS, SERVICES
+from controlplane.usage.budgets import BUDGETS, PRICES
 from web.access import factors as access_factors
 from web.access import keys as access_keys
 from web.access import people as access_people
@@ -55,6 +56,8 @@ from web.shell.csv_export import csv_download
 from web.trials.canary.pages import PAGES as CANARIES
 from web.trials.shadow.pages import PAGES as SHADOWS
 from web.trials.whatif.pages import PAGES as WHATIFS
+from web.usage import objects as usage_objects
+from web.usage import page as usage_page
 
 urlpatterns = [
     path("", fleet, name="fleet"),
@@ -80,6 +83,13 @@ urlpatterns = [
     path("policies/<slug:slug>/publish", policy_publish, name="policy-publish"),
     path("policies/<slug:slug>/roll-back", policy_roll_back, name="policy-roll-back"),
     path("policies/<slug:slug>/state", policy_state, name="policy-state"),
+    path("usage", usage_page.usage, name="usage"),
+    path("usage.csv", usage_page.download, {"form": "csv"}, name="usage-csv"),
+    path("usage.json", usage_page.download, {"form": "json"}, name="usage-json"),
+    path("usage/budgets", usage_objects.budgets, name="usage-budgets"),
+    path("usage/budgets.csv", all_pools_only(csv_download(BUDGETS)), name="budgets-csv"),
+    path("usage/prices", usage_objects.prices, name="usage-prices"),
+    path("usage/prices.csv", all_pools_only(csv_download(PRICES)), name="prices-csv"),
     path("trials", WHATIFS.list_view, name="trials"),
     path("trials/whatif", WHATIFS.start_view, name="whatif-start"),
     path("trials/whatif/<int:whatif_id>", WHATIFS.page_view, name="whatif"),

@@ -310,6 +310,10 @@ SPECTACULAR_SETTINGS: dict[str, Any] = {
         "HealthState": "controlplane.automation.models.engine_health.HealthState.choices",
         "ActionKind": "controlplane.automation.models.engine_action.ActionKind.choices",
         "ActionState": "controlplane.automation.models.engine_action.ActionState.choices",
+        "BudgetUnit": "controlplane.usage.models.budget.BudgetUnit.choices",
+        "BudgetWindow": "controlplane.usage.models.budget.BudgetWindow.choices",
+        "PoolMode": "controlplane.fleet.models.pool.PoolMode.choices",
+        "BudgetMode": "controlplane.usage.models.budget.BudgetMode.choices",
         "Role": "controlplane.access.models.role_grant.Role.choices",
     },
 }

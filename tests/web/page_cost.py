@@ -26,6 +26,7 @@ PAGES = (
     "/decisions",
     "/policies", "/policies/pool-0", "/access/keys", "/access/people", "/access/sessions", "/access/tenants",
     "/access/you", "/audit", "/jobs", "/kv", "/sovereignty", "/services", "/capacity", "/regions",
+    "/usage", "/usage/budgets", "/usage/prices",
     "/automation", "/automation/pool-0", "/automation/pool-0?fragment=1", "/automation/pool-0/timeline?range=1h",
     "/automation/pool-0/timeline?range=24h",
 )  # fmt: skip

@@ -36,6 +36,7 @@ NAVIGATION = (
         NavigationItem("Decisions", "/decisions", "decisions"),
         NavigationItem("Cache locality", "/cache-locality", "cache-locality"),
         NavigationItem("Policies", "/policies", "policies"),
+        NavigationItem("Usage", "/usage", "usage"),
         NavigationItem("Trials", "/trials", "trials"),
         NavigationItem("Automation", "/automation", "automation"),
     ),
