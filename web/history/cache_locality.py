@@ -41,7 +41,7 @@ def cache_locality_pool(request: HttpRequest, slug: str) -> HttpResponse:
     if asked_for["window"] not in WINDOWS:
         asked_for["window"] = DEFAULTS["window"]
     report = cache_locality_intake().of(pool.slug, now)
-    here = reverse("cache-locality-pool", args=[pool.slug])
+    here = reverse("cache-pool", args=[pool.slug])
     chosen = {name: value for name, value in asked_for.items() if value != DEFAULTS.get(name)}
 
     def link(**changes: str) -> str:

@@ -30,7 +30,7 @@ from web.shell.frame import shell_context
 from web.shell.no_role import needs_all_pools
 from web.shell.rejection import FormRejection, attempted
 
-ADDRESS = "/kv"
+ADDRESS = "/cache/store"
 PAGE = "KV store"
 MAX_ROWS = 200
 SAID = {

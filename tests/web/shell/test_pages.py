@@ -24,7 +24,7 @@ from web.shell.frame import NAVIGATION
 
 pytestmark = pytest.mark.django_db
 START = 1_800_000_000.0
-PAGES = ["/", "/policies", "/topology"]
+PAGES = ["/", "/policies", "/engines"]
 QUERIES = 3
 """Session, account, and what the pools' policies call uneven: pages read the fleet from memory."""
 
@@ -39,7 +39,7 @@ def show(feed: FleetFeed, sample: FleetSample) -> None:
     feed.take(sample)
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if page not in ("/policies", "/topology")])
+@pytest.mark.parametrize("page", [page for page in PAGES if page not in ("/policies", "/engines")])
 def test_pages_take_a_fixed_number_of_queries(
     signed_in: Client, page: str, django_assert_num_queries: DjangoAssertNumQueries
 ) -> None:

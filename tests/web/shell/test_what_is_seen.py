@@ -95,7 +95,7 @@ def test_people_without_a_role_see_only_whom_to_ask(world: World) -> None:
 @pytest.mark.parametrize("who", ["viewer", "operator_a_viewer_b", "admin"])
 def test_people_with_roles_in_both_pools_see_both(world: World, who: str) -> None:
     client = signed_in(world, who)
-    assert b"wildebeest" in client.get("/topology").content
+    assert b"wildebeest" in client.get("/engines").content
     past = client.get("/fleet/history?range=5m").content
     assert b"wildebeest" in past
     assert b"zebra" in past

@@ -62,7 +62,7 @@ def _hop(
     return now, origin == destination, now.allowed != then.allowed
 
 
-ADDRESS = "/sovereignty"
+ADDRESS = "/regions/sovereignty"
 PAGE = "Sovereignty"
 SAID = {"changed": "Rules changed; gateways apply them within a second."}
 STALE = "Another person changed the rules while you edited. Compare with the rules in force, then save again."

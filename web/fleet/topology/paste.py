@@ -98,7 +98,7 @@ def _apply(
     )
     if not done.lines:
         request.session[NOTE] = note
-        return HttpResponseRedirect(reverse("topology"))
+        return HttpResponseRedirect(reverse("engines"))
     note = f"{note if registered else 'No engine was registered.'} {count(len(done.lines), 'line')} left below."
     return _list(request, pools, texts, done.lines, pool, note)
 

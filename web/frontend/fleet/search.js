@@ -112,7 +112,7 @@ export class EngineSearch {
       this.#mark();
     } else if (event.key === 'Enter' && count) this.#open(this.matches[this.chosen]);
     else if (event.key === 'Enter' && decisionId(this.field.value))
-      location.assign(`/decisions?id=${decisionId(this.field.value)}`);
+      location.assign(`/requests?id=${decisionId(this.field.value)}`);
     else if (event.key === 'Escape') {
       event.stopPropagation();
       this.field.value = '';

@@ -3,7 +3,7 @@
 import { byId, find, isWithin } from './element.js';
 
 /** @type {Record<string, string>} */
-const PAGES = { f: '/', d: '/decisions', p: '/policies', e: '/trials', t: '/topology', j: '/jobs', a: '/audit' };
+const PAGES = { f: '/', d: '/requests', p: '/policies', e: '/trials', t: '/engines', j: '/jobs', a: '/audit' };
 const GO_MS = 1500;
 
 /**
