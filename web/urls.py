@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from django.urls import path
 from django.views.decorators.cache import never_cache
+from django.views.generic import RedirectView
 
 from controlplane.access.resources import KEYS, TENANTS
 from controlplane.fleet.resources import ENGINES, POOLS, SERVICES
@@ -53,6 +54,8 @@ from web.request_log.decision import decision as decision_page
 from web.request_log.decision import decision_json
 from web.request_log.decisions import decisions, decisions_tap
 from web.shell.csv_export import csv_download
+from web.shell.help import api_reference, help_page, llms_txt
+from web.shell.palette import palette
 from web.trials.canary.pages import PAGES as CANARIES
 from web.trials.shadow.pages import PAGES as SHADOWS
 from web.trials.whatif.pages import PAGES as WHATIFS
@@ -196,6 +199,10 @@ urlpatterns = [
         )
         for do in ("quarantine", "trust")
     ),
+    path("search", palette, name="search"),
+    path("help", help_page, name="help"),
+    path("help/api", api_reference, name="api-reference"),
+    path("llms.txt", llms_txt, name="llms-txt"),
     path("login", sign_in, name="login"),
     path("login/second", second_step, name="login-second"),
     path("login/passkey/options", passkey_options, name="login-passkey-options"),
@@ -203,6 +210,22 @@ urlpatterns = [
     path("login/provider", provider.begin, name="login-provider"),
     path("login/provider/callback", provider.callback, name="login-provider-callback"),
     path("logout", sign_out, name="logout"),
+]
+
+_RENAMED = {
+    "decisions": "requests",
+    "topology": "engines",
+    "cache-locality": "cache",
+    "kv": "cache/store",
+    "services": "engines/services",
+    "sovereignty": "regions/sovereignty",
+    "capacity": "regions/capacity",
+}
+"""Former paths of pages by their present ones, for bookmarks and links in old messages."""
+urlpatterns += [
+    *(path(old, RedirectView.as_view(url=f"/{new}", query_string=True)) for old, new in _RENAMED.items()),
+    path("decisions/<str:decision_id>", RedirectView.as_view(pattern_name="decision", query_string=True)),
+    path("cache-locality/<slug:slug>", RedirectView.as_view(pattern_name="cache-pool", query_string=True)),
 ]
 
 # Pages are personal and current, so every response is marked as not to be cached, without exception.

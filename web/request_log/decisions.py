@@ -59,7 +59,7 @@ def decisions(request: HttpRequest) -> HttpResponse:
         problem = str(error)
     context = shell_context(
         request,
-        page="Decisions",
+        page="Requests",
         filter=wanted,
         rows=lines(rows),
         strip=shown,
