@@ -135,7 +135,7 @@ def shell_context(request: HttpRequest, **page: Any) -> dict[str, Any]:
         "open_incidents": len(open_ones),
         "tab_mark": mark_of(open_ones[0]) if open_ones else "",
         "tabs": tabs,
-        "title": next((name for key, name, _ in tabs if key == page.get("tab")), page.get("page")),
+        "page_title": next((name for key, name, _ in tabs if key == page.get("tab")), page.get("page")),
         "version": program_version(),
         "built": console_is_built(),
         **page,

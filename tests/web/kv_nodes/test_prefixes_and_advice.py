@@ -64,11 +64,15 @@ def test_compression_pays_if_disks_are_busy_with_reads(pool: Pool, viewer: Clien
     busy, idle = compression_rows(nodes)
     assert (busy[0].name, busy[1].pays) == ("kv-1", True)
     assert (idle[0].name, idle[1].pays) == ("kv-2", False)
-    page = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", viewer.get("/cache/store").content.decode())).replace("\u202f", " ")
+    page = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", viewer.get("/cache/store").content.decode())).replace(
+        "\u202f", " "
+    )
     assert "kv-1 64.4 % 0.94 × Compress" in page
     assert "kv-2 0.0 % 1.04 × Do not compress" in page
     reported("kv-2", report={"tiers": [{"medium": "STORAGE", "slots": 8}], "disk_busy": 0.9})
-    page = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", viewer.get("/cache/store").content.decode())).replace("\u202f", " ")
+    page = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", viewer.get("/cache/store").content.decode())).replace(
+        "\u202f", " "
+    )
     assert "Do not compress no reads from its disk" in page
 
 

@@ -20,7 +20,7 @@ from tests.page_text import page_text
 from tests.web.fake_fleet import LOST_AT, FakeFleet
 from tests.web.role_clients import make_pool
 from web.live.feed import FleetFeed
-from web.shell.frame import NAVIGATION
+from web.shell.frame import ITEMS
 
 pytestmark = pytest.mark.django_db
 START = 1_800_000_000.0
@@ -88,7 +88,7 @@ def test_markup_in_engine_names_is_escaped(signed_in: Client, feed: FleetFeed) -
 
 
 def test_every_page_of_the_navigation_exists_and_marks_its_entry(signed_in: Client) -> None:
-    for item in (item for group in NAVIGATION for item in group):
+    for item in ITEMS:
         text = page_text(signed_in.get(item.address))
         assert re.search(rf'href="{item.address}" aria-current="page"', text)
         assert f'id="i-{item.icon}"' in text

@@ -120,10 +120,10 @@ def test_invalid_field_is_reported(
 
 
 @pytest.mark.parametrize("role", ["nobody", "pool_viewer", "viewer"])
-@pytest.mark.parametrize("path", ["engines", "engines/chat-1/change", "engines/chat-1/move", "engines/chat-1/check"])
+@pytest.mark.parametrize("path", ["register", "chat-1/change", "chat-1/move", "chat-1/check"])
 def test_viewers_change_nothing(pool: Pool, engine: Engine, feed: FleetFeed, role: str, path: str) -> None:
     client = client_of(make_person(role, pool))
-    data = FORM if path == "engines" else change_form(engine, speed="3", do="drain")
+    data = FORM if path == "register" else change_form(engine, speed="3", do="drain")
     answer = client.post(f"/engines/{path}", data)
     assert answer.status_code == 403
     assert AuditEvent.objects.count() == 0
