@@ -12,6 +12,7 @@ from django.shortcuts import render
 from django.urls import reverse
 
 from controlplane.fleet.visibility import visible_engines, visible_pools
+from controlplane.incidents.notices import open_notices
 from controlplane.platform.actor import Actor
 from controlplane.platform.format import one_line
 from controlplane.platform.models.api_key import ApiKey
@@ -76,6 +77,9 @@ def found(actor: Actor, words: str) -> Iterator[PaletteRow]:
         yield PaletteRow(
             "Requests", pool.name, "of the pool", with_query(reverse("requests"), pool=pool.slug), "decisions"
         )
+    for notice in open_notices(actor):
+        if all(part in notice.title.lower() for part in words.lower().split()):
+            yield PaletteRow("Incident", notice.title, "", reverse("incident", args=[notice.number]), "incidents")
     for policy in visible_policies(actor).filter(_named(words)).order_by("slug")[:MOST_OF_KIND]:
         yield PaletteRow("Policy", policy.name, policy.slug, reverse("policy", args=[policy.slug]), "policies")
     if may(actor, Role.ADMIN):

@@ -94,7 +94,7 @@ def address(pattern: URLPattern, world: World) -> str:
 
 def _slug(name: str) -> str:
     """Return the slug of the page's object."""
-    if name.startswith(("automation", "topology-pool")):
+    if name.startswith(("automation", "engines-pool")):
         return "pool-a"
     return "acme" if "tenant" in name else "policy-a"
 
