@@ -149,14 +149,16 @@ def _owner(episodes: Sequence[Episode], symptom: Symptom, log: SignLog, changes:
             item for item in episodes if any(cause.kind == kind for cause in item.causes) or _follows(symptom, item)
         )
         return next(explained, None)
-    mine = [
-        item
-        for item in episodes
-        if not item.dismissed and symptom.pool_id in (item.pool_id, *(known.pool_id for known in item.symptoms))
-    ]
+    mine = [item for item in episodes if symptom.pool_id == item.pool_id and not item.dismissed]
     if mine:
         return mine[-1]
     causes = find_causes(log, [symptom.pool_id], symptom.since, changes)
+    if causes and causes[0].identity == (kinds.CRASHED, symptom.subject):
+        # No trouble of the whole fleet ends one process.
+        return None
+    there = [item for item in episodes if symptom.pool_id in {known.pool_id for known in item.symptoms}]
+    if there and not there[-1].dismissed:
+        return there[-1]
     wide = [item for item in episodes if not item.pool_id and item.causes]
     return next((item for item in wide if causes and causes[0].identity == item.causes[0].identity), None)
 
@@ -305,6 +307,10 @@ def _causes_of(
         return find_causes(log, sorted(newest.pools), begin, changes, gateways_only=True)
     matches = find_causes(log, pools, begin, changes)
     if not any(item.kind in OF_REQUESTS for item in symptoms):
+        # While no request is hit, an engine that crashed is all the trouble that there is.
+        subjects = {item.subject for item in symptoms}
+        crashed = [item for item in matches if item.kind == kinds.CRASHED and item.subject in subjects]
+        matches = crashed or matches
         explained = {cause.subject for cause in matches}
         free = [item for item in symptoms if item.subject not in explained]
         matches += [cause for item in free if (cause := _itself(item, newest)) is not None]

@@ -89,6 +89,19 @@ def test_nodes_that_fall_silent_together_or_on_a_starved_host_open_no_second_epi
     assert [item.causes[0].kind for item in starved.memory.episodes] == ["gateway_starved"]
 
 
+def test_a_crash_on_a_starved_host_is_an_incident_of_its_own() -> None:
+    world = World(seed=10)
+    world.run(200)
+    world.away_per_s, world.pool().late = 0.4, 0.4
+    world.run(120)
+    world.engine(1, state="lost", reason="connection refused")
+    world.run(30)
+    assert [(item.pool_id, item.causes[0].kind, item.certain) for item in world.memory.episodes] == [
+        ("", "gateway_starved", True),
+        ("pool-0", "engine_crashed", True),
+    ]
+
+
 def test_trouble_after_a_long_stop_is_another_episode() -> None:
     world = in_trouble()
     world.now, world.log = world.now + 1800, SignLog()
