@@ -68,7 +68,7 @@ test-vllm: setup ## run the tests with two real vLLM engines, installed into var
 test-mooncake: setup ## run the KV store's backend tests with the real Mooncake Store, installed into var/mooncake
 	@eval export $$(.ci/setup-mooncake) && HEADWAY_STATE_DIR="$$(mktemp -d)" $(PYTHON) -m pytest tests/kvstore/backends
 
-fuzz: setup ## run FUZZ_EXAMPLES inputs through each parser test (make test: 100)
+fuzz: setup ## run FUZZ_EXAMPLES inputs through each parser test (make test: 40)
 	@FUZZ_EXAMPLES=$(FUZZ_EXAMPLES) HEADWAY_STATE_DIR="$$(mktemp -d)" $(PYTHON) -m pytest -n $(TEST_WORKERS) $(FUZZED)
 
 check: setup ## run linters, type checks, import contracts, and house rules

@@ -300,12 +300,12 @@ class GatewayApp:
         """Return the request's valid key and record its use; raise UnauthenticatedError."""
         now = time()
         caller = authenticate(authorization_of(head.headers), self._gateway, now)
-        self._note_use(caller.key_id, now)
+        self._note_use(caller.usage_id, now)
         return caller
 
     def _note_uses(self, keys: tuple[ApiKeyEntry, ...], now: float) -> None:
         for key in keys:
-            self._note_use(key.key_id, now)
+            self._note_use(key.usage_id, now)
 
     def _decision_caller(self, head: RequestHead, key: ApiKeyEntry) -> DecisionCaller:
         """Return for whom a request with this key decides; raise ApiError if it may not."""
@@ -325,7 +325,7 @@ class GatewayApp:
         def serve(exchange: Exchange, key: ApiKeyEntry) -> Awaitable[None]:
             caller = self._decision_caller(exchange.head, key)
             if caller.key is not key:
-                self._note_use(caller.key.key_id, time())
+                self._note_use(caller.key.usage_id, time())
             if spends:
                 self._gateway.key_quotas.spend(caller.key, monotonic(), spends)
             return handler(exchange, caller)

@@ -348,6 +348,7 @@ class Gateway:
             served = self.peering.serves(entry.region)
             self._apply_pool(entry, engines_of.get(entry.pool_id, []) if served else [], tenants)
         self._api_keys = {key.sha256: key for key in snapshot.api_keys}
+        # The entry with the secret in use follows that of the previous secret.
         self._keys_by_id = {key.key_id: key for key in snapshot.api_keys}
         self.key_quotas.keep_only(snapshot.api_keys)
         self.feedback_quotas.keep_only(snapshot.api_keys)

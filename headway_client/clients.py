@@ -30,7 +30,7 @@ from headway_client.decisions import (
 try:
     import httpx2 as httpx
 except ImportError:  # older openai packages bring httpx, which has the same interface
-    import httpx  # type: ignore[import-not-found,no-redef]
+    import httpx  # type: ignore[import-not-found,no-redef,unused-ignore]
 
 __all__ = ["AsyncHeadway", "AsyncHeadwayTransport", "Headway", "HeadwayTransport", "httpx", "run_blocking"]
 # Without accept-encoding engines compress nothing, so that AnswerTail can read the answer.

@@ -8,9 +8,10 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, expect, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Cookie, Page, expect, sync_playwright
 
 from tests.kept import Kept
 from tests.patience import PATIENCE_S
@@ -81,13 +82,22 @@ def watched_page(context: BrowserContext, trouble: list[str]) -> Page:
     return page
 
 
+_sessions: dict[tuple[str, str], list[Cookie]] = {}
+"""Cookies by server and user: each login costs a page and the hash of a password."""
+
+
 def sign_in(page: Page, address: str, name: str, password: str) -> None:
-    """Open an address that requires a login, sign in with the form, and wait until the page's scripts run."""
+    """Open an address that requires a login: in the user's last session, or with the form if it has ended."""
+    session = urlsplit(address).netloc, name
+    page.context.add_cookies(_sessions.get(session, []))
     page.goto(address)
+    if "/login" not in page.url:
+        return
     page.fill("#username", name)
     page.fill("#password", password)
     page.click("button[type=submit]")
     page.wait_for_url(lambda url: "/login" not in url)
+    _sessions[session] = page.context.cookies()
 
 
 def _complains(note: ConsoleMessage) -> bool:

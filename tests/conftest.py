@@ -24,7 +24,7 @@ hypothesis.settings.register_profile(
     "headway",
     deadline=None,
     suppress_health_check=[hypothesis.HealthCheck.too_slow],
-    max_examples=int(os.environ.get("FUZZ_EXAMPLES", "100")),
+    max_examples=int(os.environ.get("FUZZ_EXAMPLES", "40")),
     # `make test` tries the same examples each time; `make fuzz` tries others.
     derandomize="FUZZ_EXAMPLES" not in os.environ,
 )

@@ -94,7 +94,7 @@ class Program:
 
     def engine_pid(self, http_port: int) -> int:
         """Return the PID of the simulated engine on this port."""
-        for pid, words in _running():
+        for pid, words in processes():
             if "simulator.engine_server" in words and words[words.index("--port") + 1] == str(http_port):
                 return pid
         raise LookupError(f"no engine listens on {http_port}")
@@ -107,7 +107,7 @@ class Program:
             children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
             return next((int(pid) for pid in children if _program_of(pid) in ("valkey-server", "redis-server")), None)
         module = f"controlplane.project.processes.{part}_process"
-        pids = [pid for pid, words in _running() if words[2:4] == [module, str(self.process.pid)]]
+        pids = [pid for pid, words in processes() if words[2:4] == [module, str(self.process.pid)]]
         return next((pid for pid in pids if len(list(Path(f"/proc/{pid}/task").glob("*"))) > 1), None)
 
 
@@ -117,7 +117,7 @@ def _program_of(pid: str) -> str:
     return ""
 
 
-def _running() -> Iterator[tuple[int, list[str]]]:
+def processes() -> Iterator[tuple[int, list[str]]]:
     """Yield all processes with their command-line arguments."""
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
@@ -148,7 +148,8 @@ def program(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     """The program on a free port with its own state directory; ends with the module, or with the last of SHARING."""
 
     def start() -> AbstractContextManager[Program]:
-        return running_program(tmp_path_factory.mktemp("program") / "var")
+        # Traffic enough for a live page: at full speed it takes half a core for as long as the tests run.
+        return running_program(tmp_path_factory.mktemp("program") / "var", "--speed", "0.25")
 
     if file_of(request.node) in SHARING:
         yield shared_program.get(start)

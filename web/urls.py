@@ -7,14 +7,16 @@ from django.views.decorators.cache import never_cache
 
 from controlplane.access.resources import KEYS, TENANTS
 from controlplane.fleet.resources import ENGINES, POOLS, SERVICES
+from web.access import factors as access_factors
 from web.access import keys as access_keys
 from web.access import people as access_people
+from web.access import provider
 from web.access import secrets as access_secrets
 from web.access import sessions as access_sessions
 from web.access import tenants as access_tenants
 from web.access import you as access_you
 from web.access.audit import audit, audit_download
-from web.access.login import sign_in, sign_out
+from web.access.login import passkey_options, passkey_sign_in, second_step, sign_in, sign_out
 from web.access.page import admins_only
 from web.automation import jobs
 from web.automation.changes import change_automation
@@ -123,11 +125,16 @@ urlpatterns = [
     path("access/keys.csv", admins_only(csv_download(KEYS)), name="keys-csv"),
     path("access/keys/<slug:key_id>", access_keys.change_key, name="access-key-change"),
     path("access/keys/<slug:key_id>/revoke", access_keys.revoke_key, name="access-key-revoke"),
+    path("access/keys/<slug:key_id>/rotate", access_keys.rotate_key, name="access-key-rotate"),
+    path("access/keys/<slug:key_id>/end-previous", access_keys.end_previous, name="access-key-end-previous"),
     path("access/people", access_people.people, name="access-people"),
     path("access/people/<int:person_id>/grant", access_people.grant, name="access-person-grant"),
     path("access/people/<int:person_id>/withdraw", access_people.withdraw, name="access-person-withdraw"),
     path("access/people/<int:person_id>/activity", access_people.activity, name="access-person-activity"),
     path("access/people/<int:person_id>/password", access_people.password, name="access-person-password"),
+    path(
+        "access/people/<int:person_id>/reset-factors", access_people.reset_factors, name="access-person-reset-factors"
+    ),
     path("access/people/<int:person_id>/sign-out", access_people.sign_out_person, name="access-person-sign-out"),
     path("access/sessions", access_sessions.sessions, name="access-sessions"),
     path("access/sessions/end-all", access_sessions.end_all_sessions, name="access-sessions-end-all"),
@@ -139,6 +146,10 @@ urlpatterns = [
     path("access/secrets", access_secrets.secrets, name="access-secrets"),
     path("access/you", access_you.you, name="access-you"),
     path("access/you/password", access_you.change_own_password, name="access-own-password"),
+    path("access/you/app", access_factors.app, name="access-own-app"),
+    path("access/you/factors/<int:number>/remove", access_factors.remove, name="access-own-factor-remove"),
+    path("access/you/passkeys/options", access_factors.passkey_options, name="access-own-passkey-options"),
+    path("access/you/passkeys", access_factors.add_passkey, name="access-own-passkey"),
     path("access/you/end-others", access_you.end_other_sessions, name="access-end-others"),
     path("audit", audit, name="audit"),
     path("audit/events.json", audit_download, name="audit-download"),
@@ -176,6 +187,11 @@ urlpatterns = [
         for do in ("quarantine", "trust")
     ),
     path("login", sign_in, name="login"),
+    path("login/second", second_step, name="login-second"),
+    path("login/passkey/options", passkey_options, name="login-passkey-options"),
+    path("login/passkey", passkey_sign_in, name="login-passkey"),
+    path("login/provider", provider.begin, name="login-provider"),
+    path("login/provider/callback", provider.callback, name="login-provider-callback"),
     path("logout", sign_out, name="logout"),
 ]
 

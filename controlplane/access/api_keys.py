@@ -1,4 +1,4 @@
-"""Creates, changes, and revokes API keys."""
+"""Creates, changes, rotates, and revokes API keys."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import logging
 import re
 import secrets
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from enum import StrEnum
 from typing import Any
 
@@ -27,6 +28,7 @@ from controlplane.platform.roles import require
 
 KEY_FIELDS = frozenset(settable_fields(ApiKey))
 MAX_ORIGINS = 32
+OVERLAP_H, MAX_OVERLAP_H = 24, 720
 _ORIGIN = re.compile(r"https?://[a-z0-9.\-\[\]:]{1,200}").fullmatch
 PREFIX_LENGTH = 11
 
@@ -96,6 +98,49 @@ def change_api_key(
         return recorded_change.change(key, changes, "key.change", actor=actor, why=why)
 
 
+def rotate_api_key(
+    key: ApiKey, *, actor: Actor, overlap_h: int = OVERLAP_H, expected: int | None = None, why: str = ""
+) -> tuple[ApiKey, str]:
+    """Give the key a new secret. The one in use stays valid for `overlap_h` hours, an earlier one ends now.
+
+    Return the key with the new text, which is never stored. Raises NotAllowedError, InvalidFieldsError,
+    StaleRevisionError.
+    """
+    require(actor, Role.ADMIN)
+    if not 0 <= overlap_h <= MAX_OVERLAP_H:
+        raise problem("overlap_h", f"Must be 0 to {MAX_OVERLAP_H} hours.")
+    text, now = KEY_START + secrets.token_urlsafe(32), timezone.now()
+    with transaction.atomic():
+        stored = locked(key, expected)
+        if stored.revoked_at is not None or bus_revocations().revokes(stored.sha256):
+            raise problem("", "The key is revoked permanently; create a new one.")
+        changes = {
+            "prefix": text[:PREFIX_LENGTH],
+            "sha256": hash_api_key(text),
+            "last_used_at": None,
+            "rotated_at": now,
+            "previous_prefix": stored.prefix,
+            "previous_sha256": stored.sha256,
+            "previous_until": now + timedelta(hours=overlap_h),
+            "previous_used_at": stored.last_used_at,
+        }
+        return recorded_change.change(key, changes, "key.rotate", actor=actor, why=why), text
+
+
+def end_previous_secret(key: ApiKey, *, actor: Actor, expected: int | None = None, why: str = "") -> bool:
+    """Reject the secret before the last rotation from now on. Return False if it is no longer accepted.
+
+    Raises NotAllowedError, StaleRevisionError.
+    """
+    require(actor, Role.ADMIN)
+    now = timezone.now()
+    with transaction.atomic():
+        if not locked(key, expected).accepts_previous(now):
+            return False
+        recorded_change.change(key, {"previous_until": now}, "key.end_previous", actor=actor, why=why)
+    return True
+
+
 def revoke_api_key(key: ApiKey, *, actor: Actor, expected: int | None = None, why: str = "") -> bool:
     """Revoke the key permanently.
 
@@ -133,7 +178,8 @@ def revoke_at_once(key: ApiKey, *, actor: Actor, expected: int | None = None, wh
             raise
         database_writes().failed(error)
     logger.warning("a key is revoked over the bus: the database cannot be written", extra={"key_id": key.key_id})
-    bus_revocations().publish(revocation_of(key.sha256, key.key_id, actor=actor, why=why))
+    for sha256 in filter(None, (key.sha256, key.previous_sha256)):
+        bus_revocations().publish(revocation_of(sha256, key.key_id, actor=actor, why=why))
     return Revoked.ON_BUS
 
 

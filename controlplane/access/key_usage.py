@@ -14,6 +14,7 @@ from controlplane.platform.bus import get_bus
 from controlplane.platform.models.api_key import ApiKey
 from controlplane.platform.stream_intake import NewestIntake
 from gateway.bus.bus import Bus
+from gateway.contracts.snapshot import PREVIOUS_SECRET
 from gateway.reports.key_usage import MAX_KEYS, TOPIC, decode_uses
 
 WRITE_EVERY = timedelta(minutes=1)
@@ -33,6 +34,11 @@ class KeyUsageIntake(NewestIntake[str, float]):
         )
 
 
+_COLUMNS = {"": "last_used_at", PREVIOUS_SECRET: "previous_used_at"}
+_SETTLING = timedelta(seconds=5)
+"""After a rotation, gateways may report the previous secret under the key's own name for as long."""
+
+
 def store_last_uses(uses: dict[str, datetime], now: datetime) -> tuple[set[str], int]:
     """Write the uses of keys last written at least a minute ago. Return the settled ids and the number of writes.
 
@@ -44,26 +50,40 @@ def store_last_uses(uses: dict[str, datetime], now: datetime) -> tuple[set[str],
     ids = sorted(uses)
     for start in range(0, len(ids), _BATCH):
         part = ids[start : start + _BATCH]
-        stored = dict(ApiKey.objects.filter(key_id__in=part).values_list("key_id", "last_used_at"))
-        for key_id in part:
+        stored = {key.key_id: key for key in ApiKey.objects.filter(key_id__in={_split(name)[0] for name in part})}
+        for name in part:
+            key_id, column = _split(name)
+            key = stored.get(key_id)
+            last = getattr(key, column, None)
             # A gateway's clock may be ahead.
-            last, at = stored.get(key_id), min(uses[key_id], now)
-            if key_id not in stored or (last is not None and at <= last):
-                settled.add(key_id)
+            at = min(uses[name], now)
+            if key is None or (last is not None and at <= last) or _is_of_previous(key, column, at):
+                settled.add(name)
             elif last is None or now - last >= WRITE_EVERY:
-                due[key_id] = at
+                due[name] = at
     _write(due)
     return settled | set(due), len(due)
+
+
+def _split(name: str) -> tuple[str, str]:
+    """Return the key's id and the column of the secret that was used."""
+    key_id, separator, kind = name.partition("/")
+    return key_id, _COLUMNS.get(separator + kind, _COLUMNS[""])
+
+
+def _is_of_previous(key: ApiKey, column: str, at: datetime) -> bool:
+    return column == _COLUMNS[""] and key.rotated_at is not None and at <= key.rotated_at + _SETTLING
 
 
 def _write(uses: dict[str, datetime]) -> None:
     if not uses:
         return
     with transaction.atomic():
-        for key_id, at in uses.items():
+        for name, at in uses.items():
+            key_id, column = _split(name)
             # Two processes may store at once: the later use stays.
-            older = Q(last_used_at=None) | Q(last_used_at__lt=at)
-            ApiKey.objects.filter(older, key_id=key_id).update(last_used_at=at)
+            older = Q(**{column: None}) | Q(**{f"{column}__lt": at})
+            ApiKey.objects.filter(older, key_id=key_id).update(**{column: at})
 
 
 @shared_task(name="controlplane.store_key_usage", ignore_result=True)

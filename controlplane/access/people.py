@@ -81,14 +81,14 @@ def grant_role(user: User, role: Role, *, actor: Actor, pool: Pool | None, why: 
 
 
 def withdraw_role(user: User, *, actor: Actor, pool: Pool | None = None, why: str = "") -> bool:
-    """Withdraw the person's role in a pool (None: everywhere). Return False if the person has no such role.
+    """Withdraw the person's role in a pool (None: everywhere). Return False if an admin gave the person no such role.
 
     Raises NotAllowedError, and InvalidFieldsError if no admin would remain.
     """
     require(actor, Role.ADMIN)
     with transaction.atomic():
         before = audit_fields(_locked(user))
-        deleted, _ = RoleGrant.objects.filter(user=user, pool=pool).delete()
+        deleted, _ = RoleGrant.objects.filter(user=user, pool=pool, by_group="").delete()
         if not deleted:
             return False
         _require_an_admin()
@@ -141,8 +141,13 @@ def audit_fields(user: User) -> dict[str, Any]:
         "username": user.username,
         "active": user.is_active,
         "superuser": user.is_superuser,
-        "roles": {grant.pool.slug if grant.pool else "everywhere": grant.role for grant in grants},
+        "roles": {_where(grant): grant.role for grant in grants},
     }
+
+
+def _where(grant: RoleGrant) -> str:
+    where = grant.pool.slug if grant.pool else "everywhere"
+    return f"{where} by group {grant.by_group}" if grant.by_group else where
 
 
 def password_problems(password: str | None, user: User) -> list[FieldProblem]:
@@ -171,7 +176,7 @@ def _username_problems(username: str) -> list[FieldProblem]:
 
 def _store_grants(user: User, role: Role, pools: Iterable[Pool | None]) -> None:
     for pool in pools:
-        RoleGrant.objects.update_or_create(user=user, pool=pool, defaults={"role": role})
+        RoleGrant.objects.update_or_create(user=user, pool=pool, by_group="", defaults={"role": role})
     # platform.roles keeps the grants on the person, and they have changed.
     user.__dict__.pop("_role_grants", None)
 

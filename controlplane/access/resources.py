@@ -1,8 +1,10 @@
-"""Tenants and API keys as resources. An actor with permission to see one of them may see all."""
+"""Tenants, API keys, and groups' grants as resources. An actor with permission to see one of them may see all."""
 
 from __future__ import annotations
 
 from controlplane.access.api_keys import change_api_key, create_api_key
+from controlplane.access.group_grants import change_grant, create_grant, delete_grant
+from controlplane.access.models.group_grant import GroupGrant
 from controlplane.fleet import topology
 from controlplane.platform.models.api_key import ApiKey
 from controlplane.platform.models.tenant import Tenant
@@ -16,6 +18,16 @@ TENANTS = Resource(
     created=topology.create_tenant,
     changed=topology.change_tenant,
     deleted=topology.delete_tenant,
+    changes_need=Role.ADMIN,
+    whole_fleet=True,
+)
+GROUP_GRANTS = Resource(
+    "group_grants",
+    GroupGrant,
+    lambda _actor: GroupGrant.objects.all(),
+    created=create_grant,
+    changed=change_grant,
+    deleted=delete_grant,
     changes_need=Role.ADMIN,
     whole_fleet=True,
 )

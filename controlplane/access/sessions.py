@@ -22,7 +22,7 @@ SEEN_EVERY = timedelta(minutes=1)
 KEPT = timedelta(days=30)
 
 
-def begin_session(user: User, session_key: str, *, address: str, agent: str) -> ConsoleSession:
+def begin_session(user: User, session_key: str, *, address: str, agent: str, method: str = "") -> ConsoleSession:
     """Record that the person signed in. A known key continues its session, which now belongs to this person."""
     now = timezone.now()
     session, _ = ConsoleSession.objects.update_or_create(
@@ -33,6 +33,7 @@ def begin_session(user: User, session_key: str, *, address: str, agent: str) -> 
             "seen_at": now,
             "address": address[:64],
             "agent": one_line(agent)[:200],
+            "method": method,
             "ended_at": None,
         },
     )

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 
 from celery import shared_task
 from django.db import transaction
+from django.db.models import Q
 from django.utils import timezone
 
 from controlplane.platform import recorded_change
@@ -51,7 +52,8 @@ def _store(revocation: KeyRevocation) -> int:
     actor = Actor(revocation.by, revocation.via, request_id=revocation.request_id)
     why = ". ".join(filter(None, (revocation.why, _UNSTORED.format(at))))
     with transaction.atomic():
-        key = ApiKey.objects.filter(sha256=revocation.sha256).first()
+        either = Q(sha256=revocation.sha256) | Q(previous_sha256=revocation.sha256)
+        key = ApiKey.objects.filter(either).first()
         if key is not None and locked(key, None).revoked_at is None:
             recorded_change.change(key, {"revoked_at": at}, VERB, actor=actor, why=why[:200])
     # Read after the commit: gateways drop their own revocation at this version, so its snapshot must lack the key.

@@ -94,8 +94,8 @@ def _record_events(markers: Sequence[Annotation]) -> None:
         verb = EVENTS.get(marker.kind, "")
         known = AuditEvent.objects.filter(verb=verb, object_id=marker.engine_id, after__at=marker.at)
         if verb and not known.exists():
-            about = {"after": {"at": marker.at}, "why": marker.text, "pool": marker.pool_id}
-            audit.record(ACTOR, verb, "engine", marker.engine_id, **about)
+            after, pool = {"at": marker.at}, marker.pool_id
+            audit.record(ACTOR, verb, "engine", marker.engine_id, after=after, why=marker.text, pool=pool)
 
 
 def stored_hour(at: float) -> StoredHour:

@@ -7,7 +7,7 @@ from typing import Any
 from django.db import models
 from typing_extensions import override
 
-from controlplane.access.resources import KEYS, TENANTS
+from controlplane.access.resources import GROUP_GRANTS, KEYS, TENANTS
 from controlplane.fleet.engine_lifecycle import EngineNotEmptyError, set_desired_state
 from controlplane.fleet.models.engine import DesiredState
 from controlplane.fleet.resources import ENGINES, POOLS, REGIONS, SERVICES
@@ -59,6 +59,7 @@ KINDS = (
     Kind("Pool", POOLS),
     EngineKind("Engine", ENGINES, {"pool": "pool", "name": "name"}),
     Kind("Service", SERVICES),
+    Kind("GroupGrant", GROUP_GRANTS, {"group": "group", "pool": "pool"}),
     KeyKind("ApiKey", KEYS, {"tenant": "tenant", "name": "name"}),
 )
 """In the order in which they are created. They are deleted in the opposite order."""

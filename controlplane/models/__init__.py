@@ -1,6 +1,7 @@
 """The models of the control plane, one per file."""
 
 from controlplane.access.models.console_session import ConsoleSession as ConsoleSession
+from controlplane.access.models.group_grant import GroupGrant as GroupGrant
 from controlplane.access.models.login_allowance import LoginAllowance as LoginAllowance
 from controlplane.access.models.role_grant import RoleGrant as RoleGrant
 from controlplane.automation.models.engine_action import EngineAction as EngineAction

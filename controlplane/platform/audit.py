@@ -65,7 +65,7 @@ def record_for(
     """
     if pool is None:
         its_pool = thing if kind_of(thing) == "pool" else getattr(thing, "pool", None)
-        pool = its_pool.slug if its_pool is not None else ""
+        pool = its_pool.slug if isinstance(its_pool, models.Model) else ""
     return record(actor, verb, kind_of(thing), public_id(thing), before=before, after=after, why=why, pool=pool)
 
 

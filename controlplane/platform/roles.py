@@ -44,7 +44,9 @@ def _grants(user: User) -> dict[int | None, Role]:
         return {}
     grants: dict[int | None, Role] | None = user.__dict__.get("_role_grants")
     if grants is None:
-        grants = user.__dict__["_role_grants"] = {grant.pool_id: Role(grant.role) for grant in user.role_grants.all()}
+        # By admins and by groups; the highest role applies.
+        ordered = sorted(user.role_grants.all(), key=lambda grant: _RANK[Role(grant.role)])
+        grants = user.__dict__["_role_grants"] = {grant.pool_id: Role(grant.role) for grant in ordered}
     return grants
 
 

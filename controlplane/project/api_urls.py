@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.urls import path, re_path, register_converter
 
-from controlplane.access.api import api_keys, tenants
+from controlplane.access.api import api_keys, group_grants, tenants
 from controlplane.access.api.audit_events import AuditEvents, OneAuditEvent
 from controlplane.automation.api import automation, engine_health
 from controlplane.fleet.api import engines, pools, regions, services
@@ -86,8 +86,12 @@ urlpatterns = [
     path("v1/kv_moves", kv_nodes.KvMovesView.as_view()),
     path("v1/tenants", tenants.Tenants.as_view()),
     path("v1/tenants/<slug:slug>", tenants.OneTenant.as_view()),
+    path("v1/group_grants", group_grants.GroupGrants.as_view()),
+    path("v1/group_grants/<plain_id:grant_id>", group_grants.OneGroupGrant.as_view()),
     path("v1/keys", api_keys.ApiKeys.as_view()),
     path("v1/keys/<plain_id:key_id>", api_keys.OneApiKey.as_view()),
+    path("v1/keys/<plain_id:key_id>/rotate", api_keys.ApiKeyRotation.as_view()),
+    path("v1/keys/<plain_id:key_id>/end_previous", api_keys.ApiKeyPreviousEnd.as_view()),
     path("v1/keys/<plain_id:key_id>/revoke", api_keys.ApiKeyRevocation.as_view()),
     path("v1/policies", policies.Policies.as_view()),
     path("v1/policies/schema", policies.PolicySchema.as_view()),

@@ -11,6 +11,7 @@ import ipaddress
 import logging.config
 import os
 from typing import Any
+from urllib.parse import urlsplit
 
 from csp.constants import NONCE
 from django.core.exceptions import ImproperlyConfigured
@@ -24,6 +25,7 @@ from gateway.pools.engines.engine_tls import EngineTls, EngineTlsError
 from gateway.requests.advisories.agent_advisor import CallGraphError, read_call_graph
 from gateway.server.http.cors import read_origins
 from gateway.server.process.shutdown import DRAIN_S as DEFAULT_DRAIN_S
+from kvstore.transfer.tls import is_loopback
 
 STATE_DIR = state_directory()
 STATE_DIR.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -83,6 +85,12 @@ INSTALLED_APPS = [
     "rest_framework",
     "channels",
     "csp",
+    # Only models and the parts named in web/access: pages, texts, and rules of sign-in are our own.
+    "allauth",
+    "allauth.account",
+    "allauth.mfa",
+    "allauth.socialaccount",
+    "allauth.socialaccount.providers.openid_connect",
     "django.contrib.auth",
     "django.contrib.contenttypes",
     "django.contrib.sessions",
@@ -97,6 +105,7 @@ MIDDLEWARE = [
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "django.contrib.auth.middleware.LoginRequiredMiddleware",
+    "allauth.account.middleware.AccountMiddleware",
     "web.access.session_record.note_sessions",
     "web.shell.no_role.NoRoleMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
@@ -240,6 +249,17 @@ SECURE_PROXY_SSL_HEADER = (
 )
 X_FRAME_OPTIONS = "DENY"
 LOGIN_URL = "/login"
+OIDC_ISSUER = env.text("HEADWAY_OIDC_ISSUER").rstrip("/")
+OIDC_CLIENT_ID, OIDC_CLIENT_SECRET = env.text("HEADWAY_OIDC_CLIENT_ID"), env.text("HEADWAY_OIDC_CLIENT_SECRET")
+OIDC_GROUPS_CLAIM = env.text("HEADWAY_OIDC_GROUPS_CLAIM") or "groups"
+if OIDC_ISSUER and not (OIDC_ISSUER.startswith("https://") or is_loopback(urlsplit(OIDC_ISSUER).hostname or "")):
+    raise ImproperlyConfigured("HEADWAY_OIDC_ISSUER must begin with https://; http is allowed only for this machine.")
+if len({bool(value) for value in (OIDC_ISSUER, OIDC_CLIENT_ID, OIDC_CLIENT_SECRET)}) > 1:
+    raise ImproperlyConfigured("Set all of HEADWAY_OIDC_ISSUER, HEADWAY_OIDC_CLIENT_ID, HEADWAY_OIDC_CLIENT_SECRET.")
+SOCIALACCOUNT_ADAPTER = "web.access.provider.ProviderApps"
+MFA_ADAPTER, MFA_TOTP_ISSUER = "controlplane.access.second_factors.FactorAdapter", "Headway"
+# A code of the previous or next half minute is accepted, for clocks that differ a little.
+MFA_TOTP_TOLERANCE = 1
 LOGIN_REDIRECT_URL = "/"
 LOGOUT_REDIRECT_URL = "/login"
 AUTH_PASSWORD_VALIDATORS = [

@@ -10,6 +10,7 @@ import functools
 import logging
 import threading
 import time
+from collections.abc import Iterator
 from datetime import datetime
 from typing import Any, TypeVar
 
@@ -113,7 +114,7 @@ def build_snapshot(at: float) -> Snapshot:
                 _pool_entry(pool, unsalted, last_good, compared.get(pool.pk, ("", pool.weight))) for pool in pools
             ),
             engines=tuple(_engine_entry(engine) for engine in engines),
-            api_keys=tuple(_key_entry(key) for key in keys),
+            api_keys=tuple(entry for key in keys for entry in _key_entries(key, at)),
             kv_nodes=tuple(_node_entry(node) for node in KvNode.objects.filter(state__in=LIVE).order_by("name")),
             sovereignty=document_in_force(),
             services=service_entries(),
@@ -223,9 +224,16 @@ def _node_entry(node: KvNode) -> KvNodeEntry:
     return msgspec.convert(node, prepared(KvNodeEntry), from_attributes=True)
 
 
-def _key_entry(key: ApiKey) -> ApiKeyEntry:
+def _key_entries(key: ApiKey, at: float) -> Iterator[ApiKeyEntry]:
+    """Yield the key's entry, preceded by that of its previous secret while both are accepted."""
     own = {"tenant_id": key.tenant.slug, "served_models": tuple(key.tenant.served_models)}
-    return _entry(ApiKeyEntry, key, expires_at=_unix_seconds(key.expires_at), **own)
+    entry = _entry(ApiKeyEntry, key, expires_at=_unix_seconds(key.expires_at), **own)
+    until = _unix_seconds(key.previous_until)
+    if until is not None and at < until:
+        ends = min(until, entry.expires_at or until)
+        old = {"sha256": key.previous_sha256, "prefix": key.previous_prefix, "expires_at": ends}
+        yield msgspec.structs.replace(entry, previous=True, **old)
+    yield entry
 
 
 def _entry(kind: type[Entry], thing: models.Model, **own: Any) -> Entry:

@@ -64,7 +64,7 @@ class Hindsight:
             return rejection_regret(options, stored.ttft_slo_s - before_s)
         tried_again = len(stored.attempts) > 1 + (decision.pair is not None)
         if ttft_s is None or not candidates or (tried_again and not stored.failures):
-            # An older record does not tell the time of a failed attempt from that of the choice.
+            # An older record does not contain the time of a failed attempt.
             return None
         hit_tokens = decision.hit_tokens if stored.cached_tokens is None else stored.cached_tokens
         chosen = candidates[0]

@@ -26,10 +26,11 @@ REJECTED_KEY = frozenset((401, 403))
 def engine_key(variable: str, fleet_key: str) -> str:
     """Return the key in the variable, or in the file that NAME_FILE names; empty if none is to be sent.
 
-    If the file cannot be read, the pool has no key, but other pools are not affected.
+    Files are read by each call, so that a new key needs no restart. If the file cannot be read, the pool has no key,
+    but other pools are not affected. `fleet_key` is the value of FLEET_KEY where no file holds it.
     """
     if variable == FLEET_KEY:
-        return fleet_key
+        return _own_key(FLEET_KEY, FLEET_KEY) if f"{FLEET_KEY}_FILE" in os.environ else fleet_key
     return _own_key(variable, OWN_KEY)
 
 
@@ -51,7 +52,10 @@ def _own_key(variable: str, pattern: str) -> str:
 def key_remedy(variable: str) -> str:
     """Return the remedy if an engine rejects this variable's key; empty if no key is sent to it."""
     if variable:
-        return f"Set {variable} of the gateways to a key that the engines accept, and restart the gateways."
+        return (
+            f"Set {variable} of the gateways to a key that the engines accept. With {variable}_FILE, write it to that "
+            "file, and the gateways read it within a minute. Otherwise restart the gateways."
+        )
     return (
         "No key is sent to this engine: its address is not an IP address in the pool's engine networks. Register it "
         "under such an address, or name a variable for the pool's key."

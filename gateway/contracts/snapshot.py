@@ -24,6 +24,9 @@ from routing.values.prepared_struct import prepared
 SCHEMA_VERSION = 1
 MAX_BYTES = 256 * MIB
 
+PREVIOUS_SECRET = "/previous"  # noqa: S105 - no secret, but its name
+"""Follows a key's id in reports of uses of its previous secret."""
+
 OBSERVE = "observe"
 """PoolEntry.mode of an observe-only pool."""
 
@@ -160,6 +163,15 @@ class ApiKeyEntry(msgspec.Struct, frozen=True, kw_only=True):
     """Web origins (https://chat.example.com) whose pages can send advisories with the key's tokens, in addition to the
     gateway's own.
     """
+    previous: bool = False
+    """Whether this is the secret before the key's last rotation; `expires_at` is then the end of the overlap, too. The
+    entry of the same key with its secret in use follows.
+    """
+
+    @property
+    def usage_id(self) -> str:
+        """Return the name under which uses of this secret are reported."""
+        return f"{self.key_id}{PREVIOUS_SECRET}" if self.previous else self.key_id
 
 
 class ProviderEntry(msgspec.Struct, frozen=True, kw_only=True):

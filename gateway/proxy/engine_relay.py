@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec.structs import replace
 
+from gateway.base.engine_api_keys import REJECTED_KEY
 from gateway.pools.engines.breaker import BROKEN_STREAM, NO_PROGRESS
 from gateway.pools.engines.engine_rejection import blame_of
 from gateway.pools.pool.recent_decisions import DecisionRecord
@@ -67,8 +68,9 @@ class EngineRelay:
                     await (self._stream if answer.streams else self._whole)(exchange, record, attempt, answer)
         except AttemptFailedError as error:
             if not exchange.started:
-                # The adapter may have been unloaded since the engine's models were read.
-                if error.failure.status == 404 and record.asked_model:
+                # The adapter may have been unloaded, or the engine's key replaced, since its models were read.
+                gone = error.failure.status == 404 and record.asked_model
+                if gone or error.failure.status in REJECTED_KEY:
                     attempt.engine.doubt_models()
                 return held_against(record.pool, attempt, error.failure)
             await self._break_off(exchange, record, attempt, error.failure)

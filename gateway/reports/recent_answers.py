@@ -12,7 +12,6 @@ from gateway.contracts.recent_question import RecentAnswer, RunningRequest
 from gateway.contracts.wire import UnreadableMessageError
 from gateway.pools.pool.recent_decisions import DecisionRecord, RecentDecisions
 from gateway.reports.decision_recorder import current_decision
-from gateway.requests.gateway_request import GatewayRequest
 
 if TYPE_CHECKING:
     from gateway.pools.pool.live_pool import LivePool
@@ -52,21 +51,22 @@ class RecentAnswers:
 
     def _running(self, pool_ids: Collection[str]) -> tuple[RunningRequest, ...]:
         now, unix = monotonic(), time()
-        found: dict[str, RunningRequest] = {}
+        running: dict[str, RunningRequest] = {}
         # list() copies within one step of the interpreter, so the loop may go on deciding meanwhile.
         held = [(pool.entry.pool_id, list(pool.driver.held.values())) for pool in list(self._pools())]
         for pool_id, request in ((pool_id, request) for pool_id, requests in held for request in requests):
-            key_id = request.key_id if isinstance(request, GatewayRequest) else ""
+            # The core's own request has none.
+            key_id = getattr(request, "key_id", "")
             age_s = max(0.0, now - request.arrived_s)
-            found[request.request_id] = RunningRequest(
+            running[request.request_id] = RunningRequest(
                 request.request_id, pool_id, request.tenant_id, key_id, "", request.prompt_tokens, unix - age_s, age_s,
                 request.ttft_slo_s,
             )  # fmt: skip
         for record in self._recent.running():
             decision, age_s = record.decision, max(0.0, now - record.arrived_s)
-            found[decision.decision_id] = RunningRequest(
+            running[decision.decision_id] = RunningRequest(
                 decision.decision_id, decision.pool_id, record.tenant_id, record.key_id, decision.engine_id,
                 decision.prompt_tokens, unix - age_s, age_s, record.ttft_slo_s, record.ttft_s,
             )  # fmt: skip
-        asked = [item for item in found.values() if not pool_ids or item.pool_id in pool_ids]
+        asked = [item for item in running.values() if not pool_ids or item.pool_id in pool_ids]
         return tuple(sorted(asked, key=lambda item: item.arrived_at)[: contract.MAX_RUNNING])

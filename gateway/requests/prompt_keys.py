@@ -173,12 +173,12 @@ class PromptKeys:
         # wait() lets the call go on after the time-out: its keys are remembered, and others may wait for it.
         await asyncio.wait((asked,), timeout=self._patience * pool.entry.policy.ttft_slo_s)
         if asked.done() and (keyed := await asyncio.shield(asked)) is not None:
-            return replace(keyed, tokenizers=call.waits(since_s))
+            return replace(keyed, tokenizers=call.waits(since_s, pool.lag))
         known = self.prefixes.find(name, seed, data, pool.entry.block_tokens)
         if known is not None:
-            return KeyedPrompt(known.keys, known.prompt_tokens, PREFIX, tokenizers=call.waits(since_s))
+            return KeyedPrompt(known.keys, known.prompt_tokens, PREFIX, tokenizers=call.waits(since_s, pool.lag))
         keyed = await asyncio.shield(asked) or KeyedPrompt((), max(1, len(data) // BYTES_PER_TOKEN), NONE)
-        return replace(keyed, tokenizers=call.waits(since_s))
+        return replace(keyed, tokenizers=call.waits(since_s, pool.lag))
 
     async def _digest(self, name: bytes, seed: int, data: bytes) -> bytes:
         digest = blake2b(name + b"\0", digest_size=16, key=self._digest_key, salt=seed.to_bytes(8, "little"))

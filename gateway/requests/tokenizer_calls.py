@@ -16,6 +16,7 @@ from gateway.pools.engines.health_probe import EngineAnswerError, EngineUnreacha
 from gateway.requests.formats.prompt import ChatPrompt, Prompt, TextPrompt
 
 if TYPE_CHECKING:
+    from gateway.base.loop_lag import LoopLag
     from gateway.pools.engines.live_engine import LiveEngine
     from gateway.pools.pool.live_pool import LivePool
 
@@ -36,11 +37,14 @@ class TokenizerCall(msgspec.Struct, Generic[KeyedT], gc=False):
     task: asyncio.Task[KeyedT | None]
     asked: list[tuple[str, float, float]]
 
-    def waits(self, since_s: float) -> Waits:
-        """Return the waits of a prompt that has waited since this time."""
-        now = monotonic()
-        waits = [(engine_id, min(end_s, now) - max(begun_s, since_s)) for engine_id, begun_s, end_s in self.asked]
-        return tuple([wait for wait in waits if wait[1] > 0.0])
+    def waits(self, since_s: float, lag: LoopLag) -> Waits:
+        """Return the waits of a prompt since this time, without the gateway's own pauses, which are no engine's."""
+        now, waits = monotonic(), list[tuple[str, float]]()
+        for engine_id, asked_s, end_s in self.asked:
+            begun_s, ended_s = max(asked_s, since_s), min(end_s, now)
+            if ended_s > begun_s:
+                waits.append((engine_id, max(0.0, ended_s - begun_s - lag.lost_s(begun_s, ended_s))))
+        return tuple(waits)
 
 
 class TokenizerCalls(Generic[KeyedT]):

@@ -175,6 +175,7 @@ def _two_ports_with_free_successors() -> list[int]:
     return ports
 
 
+@pytest.mark.thorough
 def test_engine_of_the_discovery_file_serves_until_the_file_omits_it(
     engines: list[SimulatedEngine], headway: tuple[int, dict[str, str]], listed: Path
 ) -> None:

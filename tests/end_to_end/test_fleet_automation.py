@@ -60,14 +60,3 @@ def test_fleet_start_is_one_marker_and_its_history_is_stored(page: Page, program
     assert len(starts) == 1
     doubles = 'select count(*) from controlplane_rollup group by seconds, "index", pool having count(*) > 1'
     assert program.ask(doubles) == []
-
-
-@pytest.mark.thorough
-def test_ended_session_disconnects_its_live_view(page: Page, program: Program) -> None:
-    expect(page.locator("#live-words")).to_have_text("Live")
-    other = page.context.new_page()
-    other.goto(f"{program.url}/topology")
-    other.click("#person-menu > summary")
-    other.click("text=Sign out")
-    other.wait_for_url(f"{program.url}/login")
-    expect(page.locator("#live-words")).to_have_text("Signed out, sign in again")

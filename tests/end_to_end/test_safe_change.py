@@ -7,7 +7,6 @@ import re
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.end_to_end.test_operator_story import live_version, publish
 from tests.program import Program
 
 pytestmark = [pytest.mark.browser, pytest.mark.processes, pytest.mark.thorough]
@@ -42,6 +41,18 @@ def test_change_is_tried_in_every_way_before_it_is_live(page: Page, program: Pro
     the_first_version_comes_back(page, program, first, live=good)
     the_audit_has_it_all(page, program)
     assert trouble == []
+
+
+def live_version(page: Page) -> int:
+    return int(page.locator("#policy").get_attribute("data-live") or 0)
+
+
+def publish(page: Page, number: int) -> None:
+    """Confirm the publish dialog and wait until the version is live everywhere."""
+    page.click("#publish")
+    page.fill("#typed", "demo")
+    page.click("#question button.primary")
+    expect(page.locator("#reach[data-done]")).to_contain_text(f"v{number} is live on 1 of 1 gateways after")
 
 
 def go(page: Page, program: Program, path: str) -> Page:

@@ -25,9 +25,9 @@ from controlplane.project.celery import app as celery
 pytestmark = pytest.mark.processes
 
 CANARY = "CANARY7f3a91"
-PROMPTS = 240
+PROMPTS = 120
 AT_ONCE = 8
-FIRST_ENGINE_DIES, DATABASE_BREAKS, LAST_ENGINE_DIES = 144, 192, 232
+FIRST_ENGINE_DIES, DATABASE_BREAKS, LAST_ENGINE_DIES = 48, 80, 112
 EVIL_NAMES = ["a\r\nb", "\x1b[31mred\x1b[0m", "c\u2028d\u2029e\u0085f", '{"level": "error"}', "%s%d", "\x00\x07"]
 
 

@@ -51,8 +51,11 @@ def test_manage_py_up_rejects_unsafe_settings(tmp_path: Path, variables: dict[st
     assert not (tmp_path / "headway.sqlite3").exists()
 
 
-@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1"])  # noqa: S104 - rejected
-@pytest.mark.parametrize("variables", [{}, {"HEADWAY_DEBUG": "1"}], ids=["as it is", "debug"])
+@pytest.mark.parametrize(
+    ("host", "variables"),
+    [("0.0.0.0", {}), ("::", {"HEADWAY_DEBUG": "1"}), ("192.0.2.1", {})],  # noqa: S104 - rejected
+    ids=["any", "any of IPv6, debug", "one"],
+)
 def test_reachable_address_is_rejected_with_settings_for_loopback_only(
     tmp_path: Path, host: str, variables: dict[str, str]
 ) -> None:

@@ -12,7 +12,7 @@ from django.db import models
 from django.http import QueryDict
 from rest_framework import serializers
 
-from controlplane.access.resources import KEYS, TENANTS
+from controlplane.access.resources import GROUP_GRANTS, KEYS, TENANTS
 from controlplane.fleet.engine_paste import parse_lines, split_lines
 from controlplane.fleet.resources import ENGINES, POOLS, REGIONS, SERVICES
 from controlplane.platform.api.resource_bodies import change_body, new_body
@@ -23,17 +23,16 @@ from controlplane.platform.resource.declared_field import FieldAccess, declarati
 from controlplane.platform.resource.field_text import read_texts, texts_of
 from controlplane.platform.resource.resource import Resource
 from controlplane.policies.resources import POLICIES
-from tests.controlplane.platform.api.world import Api, World, make_world
+from tests.controlplane.conftest import bus
+from tests.controlplane.platform.api.conftest import shared_world, world
+from tests.controlplane.platform.api.world import Api, World
 from web.shell.resource_form import facts, form_fields, typed_changes, typed_values
 
+__all__ = ["bus", "shared_world", "world"]
+
 pytestmark = pytest.mark.django_db
-RESOURCES = [REGIONS, POOLS, ENGINES, TENANTS, KEYS, POLICIES, SERVICES]
+RESOURCES = [REGIONS, POOLS, ENGINES, TENANTS, KEYS, POLICIES, SERVICES, GROUP_GRANTS]
 every_resource = pytest.mark.parametrize("resource", RESOURCES, ids=lambda resource: resource.noun)
-
-
-@pytest.fixture
-def world(db: None) -> World:
-    return make_world()
 
 
 def first(resource: Resource) -> Any:

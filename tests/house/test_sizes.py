@@ -63,6 +63,7 @@ def test_no_function_is_over_60_lines() -> None:
     long = [
         f"{path.relative_to(ROOT)}:{node.lineno} {node.name}"
         for path in SOURCES
+        if text(path).count("\n") > 60
         for node in functions(path)
         if (node.end_lineno or node.lineno) - node.lineno + 1 > 60
     ]

@@ -1,4 +1,4 @@
-"""The API keys page: create, change, and revoke keys."""
+"""The API keys page: create, change, rotate, and revoke keys."""
 
 from __future__ import annotations
 
@@ -15,7 +15,15 @@ from django.utils import timezone
 from django.utils.crypto import get_random_string
 from django.views.decorators.http import require_http_methods, require_POST
 
-from controlplane.access.api_keys import Revoked, change_api_key, create_api_key, revoke_at_once
+from controlplane.access.api_keys import (
+    OVERLAP_H,
+    Revoked,
+    change_api_key,
+    create_api_key,
+    end_previous_secret,
+    revoke_at_once,
+    rotate_api_key,
+)
 from controlplane.platform.field_problems import FieldProblem, InvalidFieldsError, problem
 from controlplane.platform.format import count, moment
 from controlplane.platform.models.api_key import ApiKey
@@ -65,6 +73,31 @@ def change_key(request: HttpRequest, key_id: str) -> HttpResponse:
         key.refresh_from_db()
         return _page(request, opened=key, problems=(news,), keep_typed=False, status=412)
     return go(ADDRESS, key=key_id, said="key-changed")
+
+
+@require_POST
+@admins_only
+def rotate_key(request: HttpRequest, key_id: str) -> HttpResponse:
+    """Give a key a new secret and show its text once."""
+    key = get_object_or_404(ApiKey.objects.select_related("tenant"), key_id=key_id)
+    overlap_h = row_number(request.POST.get("overlap_h"), digits=3)
+    try:
+        if overlap_h is None:
+            raise problem("", "Choose how long the previous secret stays valid.")
+        with _sent_once(request):
+            key, text = rotate_api_key(key, actor=console_actor(request), overlap_h=overlap_h, why=why(request))
+    except InvalidFieldsError as error:
+        return _page(request, opened=key, problems=error.problems, keep_typed=False, status=422)
+    return _page(request, made=key, text=text)
+
+
+@require_POST
+@admins_only
+def end_previous(request: HttpRequest, key_id: str) -> HttpResponse:
+    """Reject the previous secret of a rotated key at once."""
+    key = get_object_or_404(ApiKey, key_id=key_id)
+    done = end_previous_secret(key, actor=console_actor(request), why=why(request))
+    return go(ADDRESS, key=key_id, said="previous-ended" if done else "nothing")
 
 
 @require_POST
@@ -150,6 +183,8 @@ def _page(
         problem=general_problem(fields, problems),
         form_id=get_random_string(24),
         revoking=opened is not None and "revoke" in request.GET,
+        rotating=opened is not None and "rotate" in request.GET,
+        overlap_h=OVERLAP_H,
     )
 
 
@@ -160,6 +195,9 @@ def row(key: ApiKey, now: datetime) -> dict[str, Any]:
         "scopes": ", ".join(_manages(key) if scope == "manage" else scope for scope in key.scopes),
         "expires": moment(key.expires_at, now),
         "used": moment(key.last_used_at, now),
+        "rotated": moment(key.rotated_at, now),
+        "previous_until": moment(key.previous_until, now) if key.accepts_previous(now) else None,
+        "previous_used": moment(key.previous_used_at, now),
         "created": moment(key.created_at, now),
         "revoked": moment(key.revoked_at, now),
         "state": state_of(key, now),

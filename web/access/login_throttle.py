@@ -2,7 +2,8 @@
 
 In half a minute, one address gets five attempts for one name and twenty for any names (for IPv6, the address is its /64
 network). In five minutes, one name gets twenty attempts from addresses at which that person has never signed in, so
-that an attacker elsewhere cannot lock people out at their usual address. Buckets refill evenly.
+that an attacker elsewhere cannot lock people out at their usual address. Codes of second factors have a bucket for each
+person, and sign-ins that a provider or a passkey shall prove have one for each address. Buckets refill evenly.
 """
 
 from __future__ import annotations
@@ -28,10 +29,14 @@ MAX_PER_ADDRESS = 20
 MAX_PER_NAME = 20
 WINDOW_S = 30.0
 NAME_WINDOW_S = 300.0
+MAX_CODES = 20
+CODE_WINDOW_S = 3600.0
 MAX_HASH_WAIT_S = 10.0
 MAX_ADDRESSES_OF_PERSON = 100
 MAX_FORGOTTEN = 500
 MAX_COUNTED_HERE = 10_000
+Bucket = tuple[str, int, float]
+"""Key, attempts, and the window in seconds."""
 OF_ADDRESS = 1
 """Index of the bucket that counts an address's attempts at any name."""
 
@@ -49,14 +54,25 @@ class LoginThrottle:
 
         While the database is not writable, this process keeps its own counts.
         """
+        return self._charge(lambda: _buckets(name, address))
+
+    def attempt_code(self, name: str) -> int:
+        """Use one attempt at a second factor's code, as `attempt` does. The password is known then."""
+        return self._charge(lambda: [_code_bucket(name)])
+
+    def attempt_without_name(self, address: str) -> int:
+        """Use one attempt that names no person, as `attempt` does."""
+        return self._charge(lambda: [(_key("address", source_of(address) or address), MAX_PER_ADDRESS, WINDOW_S)])
+
+    def _charge(self, buckets: Callable[[], list[Bucket]]) -> int:
         now_s = self._clock()
         try:
-            return math.ceil(_attempt(name, address, now_s))
+            return math.ceil(_attempt(buckets(), now_s))
         except CANNOT_WRITE as error:
             if cause_of(error) is None:
                 raise
             database_writes().failed(error)
-            return math.ceil(_counted_here.attempt(_buckets(name, address), now_s))
+            return math.ceil(_counted_here.attempt(buckets(), now_s))
 
     def succeeded(self, name: str, address: str) -> None:
         """Refund the attempts for this name, and this attempt for the address: a correct password is not a guess."""
@@ -70,6 +86,7 @@ class LoginThrottle:
                     allowance.save()
                 else:
                     allowance.delete()
+            LoginAllowance.objects.filter(key=_code_bucket(name)[0]).delete()
 
 
 class CountedHere:
@@ -81,7 +98,7 @@ class CountedHere:
         self._lock = threading.Lock()
         self._full_at_s: OrderedDict[str, float] = OrderedDict()
 
-    def attempt(self, buckets: Sequence[tuple[str, int, float]], now_s: float) -> float:
+    def attempt(self, buckets: Sequence[Bucket], now_s: float) -> float:
         """Use one attempt and return 0. If none is left, return the seconds until the next attempt."""
         with self._lock:
             after = [
@@ -100,9 +117,9 @@ class CountedHere:
 _counted_here = CountedHere()
 
 
-def _attempt(name: str, address: str, now_s: float) -> float:
+def _attempt(buckets: Sequence[Bucket], now_s: float) -> float:
     with transaction.atomic():
-        taken = [_take(key, most, window_s, now_s) for key, most, window_s in _buckets(name, address)]
+        taken = [_take(key, most, window_s, now_s) for key, most, window_s in buckets]
         wait_s = max(0.0, *(wait_s for wait_s, _ in taken))
         if not wait_s:
             for _, allowance in taken:
@@ -149,7 +166,11 @@ def _forget_full(now_s: float) -> None:
         LoginAllowance.objects.filter(key__in=[item.key for item in full[:MAX_FORGOTTEN]]).delete()
 
 
-def _buckets(name: str, address: str) -> list[tuple[str, int, float]]:
+def _code_bucket(name: str) -> Bucket:
+    return _key("code", name.casefold()), MAX_CODES, CODE_WINDOW_S
+
+
+def _buckets(name: str, address: str) -> list[Bucket]:
     """Return key, attempts, and window of each bucket. The order is fixed, because rows are locked in it."""
     typed, source = name.casefold(), source_of(address) or address
     buckets = [

@@ -30,6 +30,7 @@ SAID = {
         "Key revoked. Requests with it get 401 within 5 s. The database is not writable: Headway stores the revocation "
         "and its audit event when it is writable again."
     ),
+    "previous-ended": "Previous secret ended. Requests with it get 401 within 5 s.",
     "person-created": "The person can sign in.",
     "person-without-pool": "The person can sign in, but has no role yet: no pool was chosen. Grant a role below.",
     "role-granted": "Role granted, effective with the next request.",
@@ -41,6 +42,10 @@ SAID = {
     "tenant-created": "Tenant added.",
     "tenant-changed": "Tenant changed.",
     "tenant-deleted": "Tenant deleted.",
+    "passkey-added": "Passkey added. Use it at your next sign-in.",
+    "factor-removed": "Second factor removed.",
+    "factors-reset": "Second factors removed. The person signs in with the password alone.",
+    "sign-in-again": "For this change, sign out and in again: your sign-in is older than 15 minutes.",
     "nothing": "No changes.",
 }
 """Message shown after each change, by the code in the URL."""

@@ -16,6 +16,8 @@ from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods, require_POST
 
 from controlplane.access import people as service
+from controlplane.access.second_factors import CODES, TITLES
+from controlplane.access.second_factors import reset_factors as service_factors
 from controlplane.access.sessions import sign_out_everywhere
 from controlplane.fleet.models.pool import Pool
 from controlplane.platform.field_problems import FieldProblem, InvalidFieldsError, problem
@@ -117,6 +119,12 @@ def password(request: HttpRequest, user: User) -> str:
 
 
 @on_person
+def reset_factors(request: HttpRequest, user: User) -> str:
+    """Remove the second factors of a person who has lost them."""
+    return "factors-reset" if service_factors(user, actor=console_actor(request), why=why(request)) else "nothing"
+
+
+@on_person
 def sign_out_person(request: HttpRequest, user: User) -> str:
     """End all sessions of the person."""
     return "signed-out" if sign_out_everywhere(user, actor=console_actor(request), why=why(request)) else "nothing"
@@ -165,21 +173,27 @@ def _page(
 
 def _people() -> Any:
     open_sessions = Count("console_sessions", filter=Q(console_sessions__ended_at=None), distinct=True)
-    return User.objects.annotate(sessions=open_sessions).prefetch_related("role_grants__pool")
+    related = ("role_grants__pool", "socialaccount_set", "authenticator_set")
+    return User.objects.annotate(sessions=open_sessions).prefetch_related(*related)
 
 
 def _row(user: Any, now: datetime) -> dict[str, Any]:
     """Return what the list and the drawer show about a person."""
     grants = sorted(user.role_grants.all(), key=lambda grant: (grant.pool is not None, str(grant.pool)))
     words = [f"{grant.role} in {grant.pool.slug}" if grant.pool else f"{grant.role} everywhere" for grant in grants]
+    account = next(iter(user.socialaccount_set.all()), None)
+    factors = [TITLES[factor.type] for factor in user.authenticator_set.all() if factor.type != CODES]
     if user.is_superuser:
         words = ["admin everywhere (superuser)"]
-    state = "deactivated" if not user.is_active else "active" if user.has_usable_password() else "no password"
+    can_sign_in = user.has_usable_password() or account is not None
+    state = "deactivated" if not user.is_active else "active" if can_sign_in else "no password"
     return {
         "user": user,
         "grants": grants,
         "roles": words,
         "state": state,
+        "account": account,
+        "factors": factors,
         "shape": {"active": "serving", "deactivated": "maintenance"}.get(state, "hot"),
         "signed_in": moment(user.last_login, now),
         "joined": moment(user.date_joined, now),

@@ -19,6 +19,8 @@ from controlplane.platform.outage.unwritable import database_writes
 from web.shell.client_address import client_address
 
 MAX_KNOWN = 10_000
+METHOD = "sign_in_method"
+"""Name in the session of how the person signed in."""
 _LAST_LOGIN = "update_last_login"
 
 
@@ -101,5 +103,6 @@ def _signed_out(request: HttpRequest, **_: Any) -> None:
 def _begin(request: HttpRequest, user: Any) -> None:
     key = request.session.session_key
     if key:
-        begin_session(user, key, address=client_address(request), agent=request.headers.get("User-Agent", ""))
+        agent, method = request.headers.get("User-Agent", ""), request.session.get(METHOD, "")
+        begin_session(user, key, address=client_address(request), agent=agent, method=method)
         _seen.wrote(key)

@@ -17,6 +17,7 @@ from controlplane.access.sessions import open_sessions, sign_out_everywhere
 from controlplane.platform.field_problems import FieldProblem, InvalidFieldsError, problem
 from controlplane.platform.role import Role
 from controlplane.platform.roles import role_in
+from web.access.factors import shown_factors
 from web.access.keys import keys
 from web.access.login_throttle import LoginThrottle, hashing
 from web.access.page import access_page
@@ -93,6 +94,8 @@ def _page(request: HttpRequest, *, problems: Sequence[FieldProblem] = (), status
         status=status,
         grants=RoleGrant.objects.filter(user=request.user.pk).select_related("pool"),
         rows=[session_row(session, now, request) for session in own],
+        part="account",
+        **shown_factors(request),
         fields=filled(_FIELDS, {}, problems),
         problem=general_problem(_FIELDS, problems),
     )

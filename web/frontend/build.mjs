@@ -18,6 +18,7 @@ const budgets = {
   'automation.js': 16 * KB,
   'cache_locality.js': 6 * KB,
   'advise.js': 1 * KB,
+  'passkeys.js': 2 * KB,
   'console.css': 24 * KB,
 };
 
@@ -31,6 +32,7 @@ const options = {
     { in: join(here, 'automation', 'index.js'), out: 'automation' },
     { in: join(here, 'history', 'cache_locality.js'), out: 'cache_locality' },
     { in: join(here, 'advise.js'), out: 'advise' },
+    { in: join(here, 'access', 'passkeys.js'), out: 'passkeys' },
     { in: join(here, 'style', 'index.css'), out: 'console' },
   ],
   outdir: out,

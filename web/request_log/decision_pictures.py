@@ -179,7 +179,7 @@ def _note(stored: StoredDecision, candidate: Candidate, rank: int) -> str:
     if (
         rank
         and stored.regret is not None
-        and stored.regret.cause
+        and stored.regret.seconds > stored.regret.lost_s
         and stored.regret.best_engine_id == candidate.engine_id
     ):
         notes.append("best in hindsight")

@@ -16,10 +16,9 @@ from controlplane.platform.roles import may, may_somewhere
 from web.shell.console_request import console_actor
 from web.shell.frame import shell_context
 
-ONES_OWN = frozenset(
-    {"login", "logout", "access", "access-you", "access-own-password", "access-end-others", "access-session-end"}
-)
-"""Names of the URLs that everyone can open: the login, the own account, and its sessions."""
+ONES_OWN = frozenset({"logout", "access", "access-you", "access-end-others", "access-session-end"})
+"""Names of the URLs that everyone can open: the own account and its sessions, and what begins as ONES_OWN_START."""
+ONES_OWN_START = ("login", "access-own-")
 MAX_NAMED = 5
 View = Callable[..., HttpResponse]
 
@@ -39,7 +38,7 @@ class NoRoleMiddleware:
         checks.
         """
         match = request.resolver_match
-        if match is None or match.route.startswith("api/") or match.url_name in ONES_OWN:
+        if match is None or match.route.startswith("api/") or _is_own(match.url_name or ""):
             return None
         if not request.user.is_authenticated or may_somewhere(console_actor(request), Role.VIEWER):
             return None
@@ -71,6 +70,10 @@ def needs_all_pools(page: str, why: str) -> Callable[[View], View]:
         return guarded
 
     return guard
+
+
+def _is_own(name: str) -> bool:
+    return name in ONES_OWN or name.startswith(ONES_OWN_START)
 
 
 def _admins() -> list[str]:

@@ -11,13 +11,20 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from typing_extensions import override
 
-from controlplane.access.api_keys import Revoked, revoke_at_once
+from controlplane.access.api_keys import (
+    MAX_OVERLAP_H,
+    OVERLAP_H,
+    Revoked,
+    end_previous_secret,
+    revoke_at_once,
+    rotate_api_key,
+)
 from controlplane.access.resources import KEYS
 from controlplane.platform.api.error_answers import answer_with
 from controlplane.platform.api.listing import Listing, contains, exact, present
 from controlplane.platform.api.problem import ProblemError
 from controlplane.platform.api.resource_bodies import ResourceShape, change_body, new_body
-from controlplane.platform.api.strict_fields import ChangeBody
+from controlplane.platform.api.strict_fields import ChangeBody, WholeNumber
 from controlplane.platform.api.views import Changeable, Listed, Objects, Verb, by_method
 from controlplane.platform.models.api_key import ApiKey
 from controlplane.platform.outage.unwritable import CANNOT_WRITE
@@ -48,6 +55,17 @@ class RevokedApiKeyShape(ApiKeyShape):
 
 
 ApiKeyChange = change_body(ApiKey)
+
+
+class ApiKeyRotationBody(ChangeBody):
+    """How long the previous secret stays valid."""
+
+    overlap_h = WholeNumber(
+        min_value=0,
+        max_value=MAX_OVERLAP_H,
+        default=OVERLAP_H,
+        help_text="Hours for which the secret in use stays valid; an earlier one ends immediately.",
+    )
 
 
 class _Keys(Objects):
@@ -83,6 +101,28 @@ class OneApiKey(_Keys, Changeable):
     """One API key."""
 
     bodies = by_method(PUT=ApiKeyChange, PATCH=ApiKeyChange)
+
+
+class ApiKeyRotation(_Keys, Verb):
+    """Give the key a new secret. Only this response contains its text; the previous secret stays valid for a while."""
+
+    shape = CreatedApiKeyShape
+    bodies = by_method(POST=ApiKeyRotationBody)
+    shown_once = frozenset({"text"})
+
+    @override
+    def carry_out(self, thing: Any, **asked: Any) -> Any:
+        """Rotate the key and return it with its text."""
+        key, text = rotate_api_key(thing, **asked)
+        key.text = text
+        return key
+
+
+class ApiKeyPreviousEnd(_Keys, Verb):
+    """Reject the previous secret of a rotated key at once. Without one, nothing changes."""
+
+    verb = staticmethod(end_previous_secret)
+    bodies = by_method(POST=ChangeBody)
 
 
 class ApiKeyRevocation(_Keys, Verb):

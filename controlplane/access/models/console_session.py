@@ -24,6 +24,8 @@ class ConsoleSession(models.Model):
     """Time of the last request, to the minute."""
     address = models.CharField(max_length=64, blank=True)
     agent = models.CharField(max_length=200, blank=True)
+    method = models.CharField(max_length=32, blank=True, default="")
+    """How the person signed in, such as password, password and code, passkey, or provider."""
     ended_at = models.DateTimeField(null=True, blank=True)
 
     class Meta:

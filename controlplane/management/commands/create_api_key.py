@@ -9,11 +9,11 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.utils import timezone
 from typing_extensions import override
 
-from controlplane.access.api_keys import create_api_key
+from controlplane.access.api_keys import OVERLAP_H, create_api_key, rotate_api_key
 from controlplane.management.first_tenant import tenant_for_key
 from controlplane.platform.actor import command
 from controlplane.platform.field_problems import InvalidFieldsError
-from controlplane.platform.models.api_key import SCOPES, USUAL_SCOPES
+from controlplane.platform.models.api_key import SCOPES, USUAL_SCOPES, ApiKey
 from controlplane.platform.role import ALL_POOLS, Role
 from controlplane.project.checks import OURS
 
@@ -42,9 +42,20 @@ class Command(BaseCommand):
         where.add_argument("--all-pools", action="store_true", help="the scope manage covers all pools")
         parser.add_argument("--days", type=int, help="days until the key expires (default: never)")
 
+        parser.add_argument("--rotate", metavar="KEY", help="give the key with this id (key-…) a new secret instead")
+        parser.add_argument(
+            "--overlap-hours",
+            type=int,
+            default=OVERLAP_H,
+            help=f"with --rotate: hours for which the previous secret still works (default: {OVERLAP_H})",
+        )
+
     @override
     def handle(self, *args: Any, **options: Any) -> None:
-        """Create the key, and print only the key on standard output."""
+        """Create or rotate the key, and print only the key on standard output."""
+        if options["rotate"]:
+            self.stdout.write(_rotated(options["rotate"], options["overlap_hours"]))
+            return
         tenant = tenant_for_key(options["tenant"], actor=command("create_api_key"))
         days = options["days"]
         if days is not None and days < 1:
@@ -59,3 +70,13 @@ class Command(BaseCommand):
         except InvalidFieldsError as error:
             raise CommandError(error.summary) from error
         self.stdout.write(text)
+
+
+def _rotated(key_id: str, overlap_h: int) -> str:
+    key = ApiKey.objects.filter(key_id=key_id).first()
+    if key is None:
+        raise CommandError("No key has this id. Its id is on the key's page and in the API.")
+    try:
+        return rotate_api_key(key, actor=command("create_api_key"), overlap_h=overlap_h)[1]
+    except InvalidFieldsError as error:
+        raise CommandError(error.summary) from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from django.conf import settings
@@ -46,10 +47,11 @@ class Command(BaseCommand):
         """Publish the revocation, and print how many processes have received it."""
         bus, why = _bus(), options["why"][:MAX_WHY]
         revocations = BusRevocations(bus)
-        sha256, entry = _wanted(options["key"], bus)
-        key_id = entry.key_id if entry is not None else ""
+        secrets, entry = _wanted(options["key"], bus)
+        key_id, actor, received = entry.key_id if entry is not None else "", command("revoke_key"), 0
         try:
-            received = revocations.publish(revocation_of(sha256, key_id, actor=command("revoke_key"), why=why))
+            for sha256 in secrets:
+                received = revocations.publish(revocation_of(sha256, key_id, actor=actor, why=why))
         except BusAwayError as error:
             raise CommandError(f"The key is not revoked: {error}. {_REMEDY}") from error
         named = f"{key_id} of tenant {entry.tenant_id}" if entry is not None else "which no published snapshot has"
@@ -70,9 +72,21 @@ def _bus() -> Bus:
     return get_bus()
 
 
-def _wanted(name: str, bus: Bus) -> tuple[str, ApiKeyEntry | None]:
-    """Return the SHA-256 of the named key, and its published entry; None if it is not published."""
+def _wanted(name: str, bus: Bus) -> tuple[list[str], ApiKeyEntry | None]:
+    """Return the SHA-256 of each secret of the named key, and its published entry; None if it is not published."""
     entries = _published(bus)
+    sha256, entry = _named(name, entries)
+    # During the overlap of a rotation, a key has two secrets.
+    return [sha256, *_others(sha256, entry, entries)], entry
+
+
+def _others(sha256: str, entry: ApiKeyEntry | None, entries: Sequence[ApiKeyEntry]) -> list[str]:
+    if entry is None:
+        return []
+    return [other.sha256 for other in entries if other.key_id == entry.key_id and other.sha256 != sha256]
+
+
+def _named(name: str, entries: Sequence[ApiKeyEntry]) -> tuple[str, ApiKeyEntry | None]:
     text = input().strip() if name == "-" else name
     if name == "-" or (text.startswith(KEY_START) and len(text) > PREFIX_LENGTH):
         sha256 = hash_api_key(text)
@@ -80,7 +94,7 @@ def _wanted(name: str, bus: Bus) -> tuple[str, ApiKeyEntry | None]:
     if name.startswith(KEY_START):
         matches = [entry for entry in entries if entry.prefix and entry.prefix == name]
     else:
-        matches = [entry for entry in entries if entry.key_id == name]
+        matches = [entry for entry in entries if entry.key_id == name and not entry.previous]
     if len(matches) > 1:
         raise CommandError(
             f"Several keys begin with {name}: {', '.join(item.key_id for item in matches)}. Name one by id."

@@ -15,6 +15,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import transaction
 from typing_extensions import override
 
+from controlplane.access.second_factors import encrypt_all_again
 from controlplane.access.session_store import sign_all_again
 from controlplane.platform import audit
 from controlplane.platform.actor import command
@@ -142,6 +143,7 @@ class Command(BaseCommand):
             _reject_for(sentence for item in under_way for sentence in item.still_needed)
         # Before the old key is removed: sessions that were not used since step 2 would end with it.
         signed = sign_all_again()
+        encrypt_all_again()
         said = f"Console sessions signed with the key in use: {signed}. "
         if own is None:
             variables = ", ".join(f"{item.variable}_ALSO" for item in under_way)

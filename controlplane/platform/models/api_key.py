@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from datetime import datetime
 
 import uuid_utils
 from django.core.validators import MaxValueValidator, MinValueValidator, RegexValidator
@@ -42,7 +43,7 @@ def hash_api_key(text: str) -> str:
 
 
 class ApiKey(models.Model):
-    """One API key. Its text is shown only once, when it is created."""
+    """One API key. Its text is shown only once, when it is created or rotated."""
 
     public_id_field = "key_id"
     in_snapshot = True
@@ -114,6 +115,16 @@ class ApiKey(models.Model):
     expires_at = declared(models.DateTimeField(null=True, blank=True), "Expires")
     last_used_at = models.DateTimeField(null=True, blank=True)
     revoked_at = models.DateTimeField(null=True, blank=True)
+    rotated_at = models.DateTimeField(null=True, blank=True)
+    previous_prefix = models.CharField(max_length=16, blank=True, default="")
+    previous_sha256 = declared(
+        models.CharField(max_length=64, blank=True, default="", db_index=True),
+        "Previous SHA-256",
+        access=FieldAccess.HIDDEN,
+    )
+    """The secret before the last rotation. Accepted until `previous_until`."""
+    previous_until = models.DateTimeField(null=True, blank=True)
+    previous_used_at = models.DateTimeField(null=True, blank=True)
     revision = models.PositiveIntegerField(default=1)
     """Incremented by each change; used as ETag of the API."""
 
@@ -135,3 +146,7 @@ class ApiKey(models.Model):
     @override
     def __str__(self) -> str:
         return f"{self.prefix}…"
+
+    def accepts_previous(self, now: datetime) -> bool:
+        """Return whether the secret before the last rotation is still accepted."""
+        return self.previous_until is not None and now < self.previous_until

@@ -176,7 +176,7 @@ class _Child:
         logger.warning("a child ended", extra={"child": self.spec.name, "exit_status": process.returncode})
         if process.returncode is not None:
             # Not awaited: the child's next start does not wait for the database.
-            asyncio.get_running_loop().run_in_executor(None, self._on_end, self.spec.name, process.returncode)
+            _ = asyncio.get_running_loop().run_in_executor(None, self._on_end, self.spec.name, process.returncode)
         return time.monotonic() - began
 
     async def _next(self) -> asyncio.subprocess.Process:

@@ -18,6 +18,7 @@ from gateway.contracts.regret import (
 )
 from gateway.contracts.stored_decision import StoredDecision
 from gateway.pools.engines.hit_words import cause_words
+from routing.values.reasons import GATEWAY_LATE
 
 CAUSE_WORDS = {
     TRADE: "Load: waited for cached blocks",
@@ -118,6 +119,8 @@ def _rejected(stored: StoredDecision) -> str:
         name = name_of(stored, regret.best_engine_id)
         left = duration(regret.seconds)
         return f"{name} would have had {left} to spare: admission is too strict. Raise its threshold."
+    if stored.decision.reason == GATEWAY_LATE:
+        return _by_part(stored, GATEWAY)
     if not stored.decision.candidates:
         return "Check on the Fleet page whether engines of this pool are available and how many requests are queued."
     return (

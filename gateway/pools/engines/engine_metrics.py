@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
+from typing import Annotated
 
 import msgspec
+from msgspec import Meta
 
 MAX_BYTES = 2 << 20
 MAX_SAMPLES = 512
@@ -21,6 +23,7 @@ rank).
 MAX_COUNT = 10_000_000
 """Maximum plausible number of requests on one engine."""
 MAX_TOTAL = 1e18
+MAX_RANKS = 512
 
 _RUNNING = b"vllm:num_requests_running"
 _WAITING = b"vllm:num_requests_waiting"
@@ -64,6 +67,39 @@ _ENGINE = re.compile(rb'[{,]engine="(\d{1,6})"')
 _MAX_LINE = 8192
 """Longer lines of a known name are cut, because no value is that far to the right."""
 _LIGHT = ("running", "waiting", "kv_usage")
+
+
+class LightLoad(msgspec.Struct, frozen=True, gc=False):
+    """Number of requests in the engine. If `waiting` is None, `running` includes the waiting ones."""
+
+    running: int
+    waiting: int | None
+    kv_usage: float | None = None
+    """0..1."""
+
+
+class RankLoad(msgspec.Struct):
+    """What SGLang reports of one data-parallel rank."""
+
+    num_running_reqs: Annotated[int, Meta(ge=0, le=MAX_COUNT)]
+    num_waiting_reqs: Annotated[int, Meta(ge=0, le=MAX_COUNT)]
+    token_usage: Annotated[float, Meta(ge=0.0, le=1.001)] | None = None
+
+
+class RankLoads(msgspec.Struct):
+    """SGLang's answer to /v1/loads."""
+
+    loads: Annotated[list[RankLoad], Meta(min_length=1, max_length=MAX_RANKS)]
+
+
+def total_load(ranks: Sequence[RankLoad]) -> LightLoad:
+    """Return the total load of all data-parallel ranks; kv_usage is their mean."""
+    usage = [rank.token_usage for rank in ranks if rank.token_usage is not None]
+    return LightLoad(
+        sum(rank.num_running_reqs for rank in ranks),
+        sum(rank.num_waiting_reqs for rank in ranks),
+        min(1.0, sum(usage) / len(usage)) if usage else None,
+    )
 
 
 class UnreadableMetricsError(ValueError):

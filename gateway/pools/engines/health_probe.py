@@ -11,6 +11,10 @@ from collections.abc import Awaitable, Callable, Coroutine
 from math import ldexp
 from typing import Any
 
+import aiohttp
+
+from gateway.pools.engines.engine_tls import UNTRUSTED
+
 SLOWER = 2.0
 """Timeout of a read as a multiple of the slowest recent answer."""
 LONGEST = 6.0
@@ -27,6 +31,18 @@ class EngineUnreachableError(Exception):
         super().__init__(message)
         self.refused = refused
         self.timed_out = timed_out
+
+
+def unreachable(error: aiohttp.ClientError | OSError) -> EngineUnreachableError:
+    """Return why no answer arrived."""
+    cause: BaseException | None = getattr(error, "os_error", None) or error
+    if isinstance(cause, ConnectionRefusedError):
+        return EngineUnreachableError("connection refused", refused=True)
+    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        return EngineUnreachableError(UNTRUSTED)
+    if isinstance(error, aiohttp.ServerDisconnectedError) or isinstance(cause, ConnectionError):
+        return EngineUnreachableError("connection lost")
+    return EngineUnreachableError(f"connection failed: {type(cause).__name__}")
 
 
 class EngineAnswerError(Exception):

@@ -10,6 +10,7 @@ import aiohttp
 from msgspec.structs import replace
 
 from gateway.base.engine_api_keys import REJECTED_KEY, engine_key
+from gateway.base.event_log import log_event
 from gateway.base.loop_lag import LoopLag
 from gateway.base.settings import GatewaySettings
 from gateway.contracts.engine_report import EngineReport
@@ -70,12 +71,11 @@ class LiveEngine:
         """`signs` returns the number of signs of work that this gateway has seen from the engine."""
         self.entry = entry
         self.incarnation = incarnation
-        self._bearer = engine_key(entry.key_variable, settings.engine_bearer)
         self.adapter = VllmAdapter(
             session,
             entry.url,
             served_model=served_model,
-            bearer=self._bearer,
+            bearer=engine_key(entry.key_variable, settings.engine_bearer),
             timeout_s=settings.limits.probe_timeout_s,
             rank=entry.rank,
         )
@@ -112,8 +112,7 @@ class LiveEngine:
         self.breaker.on_doubt = self._wake.set
         self._bootstrap: tuple[int, int | None] | None = None
         self._own_headers = rank_header(entry.rank)
-        if self._bearer:
-            self._own_headers["authorization"] = f"Bearer {self._bearer}"
+        self._take_key()
 
     @property
     def provider(self) -> str:
@@ -124,6 +123,10 @@ class LiveEngine:
     def addressed(self, headers: Mapping[str, str]) -> Mapping[str, str]:
         """Return the headers with the engine's API key and rank added."""
         return {**headers, **self._own_headers} if self._own_headers else headers
+
+    def _take_key(self) -> None:
+        if self.adapter.bearer:
+            self._own_headers["authorization"] = f"Bearer {self.adapter.bearer}"
 
     async def bootstrap_port(self) -> int | None:
         """Return the port that SGLang's decode engines connect to, None if the engine uses vLLM's hand-over.
@@ -298,6 +301,9 @@ class LiveEngine:
             return
         # Before the answer, so that a doubt during it has them read again.
         self._models_due_s = now + MODELS_S
+        if await self.adapter.renew_key(engine_key(self.entry.key_variable, self._settings.engine_bearer)):
+            self._take_key()
+            log_event("engine_key_renewed", engine=self.entry.engine_id, variable=self.entry.key_variable)
         try:
             cards = await self.adapter.models()
         except EngineUnreachableError:

@@ -12,6 +12,7 @@ import logging
 import random
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import aiohttp
 
@@ -125,12 +126,13 @@ class _Prober:
         adapter = VllmAdapter(self._session, url, bearer=bearer, timeout_s=self._timeout_s, plain=True, rank=rank)
         # Only the metrics show what one rank holds, and they cost more than /load.
         light_s = self._light_interval_s * (1 if rank is None else WAITING_EVERY)
+        newest = partial(engine_key, key_variable, self._bearer)
         try:
-            await self._read_on(_Watched(engine_id, adapter, self._lease, self._lag), light_s)
+            await self._read_on(_Watched(engine_id, adapter, self._lease, self._lag), light_s, newest)
         finally:
             adapter.close()
 
-    async def _read_on(self, watched: _Watched, light_s: float) -> None:
+    async def _read_on(self, watched: _Watched, light_s: float, newest_key: Callable[[], str]) -> None:
         topic = load_topic(watched.engine_id)
         # Tasks start together; without this, all engines would be read at the same moments.
         await asyncio.sleep(_jitter.random() * light_s)
@@ -138,6 +140,8 @@ class _Prober:
         while True:
             full = time.monotonic() >= next_full_at
             async with self._slots:
+                if full:
+                    await watched.renew_key(newest_key())
                 report = await (watched.full() if full else watched.light())
             if report is not None:
                 self._bus.publish(topic, encode_report(report))
@@ -168,6 +172,10 @@ class _Watched:
         self._metrics: EngineMetrics | None = None
         self._verdict = (True, True, "")
         """(healthy, readable, reason) of the last full read."""
+
+    async def renew_key(self, newest: str) -> None:
+        """Send the newest key from now on if the engine accepts it."""
+        await self._adapter.renew_key(newest)
 
     async def light(self) -> EngineReport | None:
         """Read only the load, and keep health and metrics of the last full read. None: nothing was learned."""

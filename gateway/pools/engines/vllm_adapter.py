@@ -17,28 +17,31 @@ import aiohttp
 import msgspec
 from msgspec import Meta
 
+from gateway.base.engine_api_keys import REJECTED_KEY
 from gateway.pools.engines.engine_metrics import (
     MAX_BYTES,
     MAX_COUNT,
     EngineMetrics,
+    LightLoad,
+    RankLoads,
     UnreadableMetricsError,
     parse_engine_metrics,
     scan_load,
+    total_load,
 )
-from gateway.pools.engines.engine_tls import UNTRUSTED
 from gateway.pools.engines.health_probe import (
     EngineAnswerError,
     EnginePausedError,
     EngineUnreachableError,
     Patience,
     probe,
+    unreachable,
 )
 from gateway.pools.engines.probe_http import NotPlainError, ProbeAnswer, ProbeClient, TooLongError
 from routing.values.prepared_struct import prepared
 
 MAX_ANSWER_BYTES = 64 << 10
 MAX_INFO_BYTES = 1 << 20
-MAX_RANKS = 512
 MAX_TOKENIZE_BYTES = 16 << 20
 TRIAL_S = 3.0
 """Seconds within which a healthy engine answers a one-token request."""
@@ -47,21 +50,15 @@ _LARGE_BODY = 1 << 20
 _NO_SUCH_PATH = (403, 404, 405)
 _TEXT_TYPES = ("text/plain", "application/openmetrics-text")
 
+_OWN: Mapping[str, str] = {}
+"""No other credentials than the adapter's own."""
+
 Wanted = TypeVar("Wanted")
 
 
 def rank_header(rank: int | None) -> dict[str, str]:
     """Return the header that selects one of vLLM's data-parallel ranks."""
     return {} if rank is None else {"X-data-parallel-rank": str(rank)}
-
-
-class LightLoad(msgspec.Struct, frozen=True, gc=False):
-    """Number of requests in the engine. If `waiting` is None, `running` includes the waiting ones."""
-
-    running: int
-    waiting: int | None
-    kv_usage: float | None = None
-    """0..1."""
 
 
 class KvEventSource(msgspec.Struct, frozen=True):
@@ -74,16 +71,6 @@ class KvEventSource(msgspec.Struct, frozen=True):
 
 class _ServerLoad(msgspec.Struct):
     server_load: int
-
-
-class _RankLoad(msgspec.Struct):
-    num_running_reqs: Annotated[int, Meta(ge=0, le=MAX_COUNT)]
-    num_waiting_reqs: Annotated[int, Meta(ge=0, le=MAX_COUNT)]
-    token_usage: Annotated[float, Meta(ge=0.0, le=1.001)] | None = None
-
-
-class _Loads(msgspec.Struct):
-    loads: Annotated[list[_RankLoad], Meta(min_length=1, max_length=MAX_RANKS)]
 
 
 class _Pause(msgspec.Struct):
@@ -125,7 +112,8 @@ class VllmAdapter:
     """HTTP calls to one engine, or to one of its data-parallel ranks.
 
     `session` is shared and must not decompress responses. `plain`: reads use a cheap connection reserved for them, one
-    at a time, as a prober needs; `close` closes it. Mutable: which paths the engine lacks, and the timeout of reads.
+    at a time, as a prober needs; `close` closes it. Mutable: the key, which paths the engine lacks, and the timeout of
+    reads.
     """
 
     def __init__(
@@ -144,15 +132,48 @@ class VllmAdapter:
         self._served_model = served_model
         # Limits count received bytes; a compressed answer could be far longer.
         self._headers = {"Accept-Encoding": "identity"}
-        if bearer:
-            self._headers["Authorization"] = f"Bearer {bearer}"
         self._headers.update(rank_header(rank))
+        self.bearer = ""
         self._rank = rank
         self._patience = Patience(timeout_s)
         self._load_path_missing = rank is not None  # it sums all ranks
         self._loads_path_missing = False
         self._pause_path_missing = False
         self._plain = ProbeClient(self.url, self._headers) if plain and ProbeClient.speaks(url) else None
+        self._use_key(bearer)
+
+    async def renew_key(self, newest: str) -> bool:
+        """Send this key from now on if the engine accepts it. Return False if the key in use stays.
+
+        So an engine gets its previous key for as long as it rejects the new one.
+        """
+        if not newest or newest == self.bearer:
+            return False
+        try:
+            await self._request(
+                "GET",
+                "/v1/models",
+                "models",
+                limit=MAX_INFO_BYTES,
+                timeout_s=self._patience.seconds,
+                credentials={"Authorization": f"Bearer {newest}"},
+            )
+        except EngineUnreachableError:
+            return False
+        except EngineAnswerError as error:
+            if error.status in REJECTED_KEY:
+                return False
+        self._use_key(newest)
+        return True
+
+    def _use_key(self, bearer: str) -> None:
+        if not bearer:
+            return
+        self.bearer = bearer
+        self._headers["Authorization"] = f"Bearer {bearer}"
+        if self._plain is not None:
+            self._plain.close()
+            self._plain = ProbeClient(self.url, self._headers)
 
     def close(self) -> None:
         """Close the connection for plain reads, if it is open."""
@@ -178,7 +199,7 @@ class VllmAdapter:
                 return LightLoad(load, None)
         if self._load_path_missing and not self._loads_path_missing and self._rank is None:
             try:
-                return _sum(_decode(await self._get("/v1/loads", "loads"), _Loads, "loads").loads)
+                return total_load(_decode(await self._get("/v1/loads", "loads"), RankLoads, "loads").loads)
             except EngineAnswerError as error:
                 if error.status not in _NO_SUCH_PATH:
                     raise
@@ -346,7 +367,7 @@ class VllmAdapter:
         except TooLongError:
             raise EngineAnswerError(f"{what} answered more than {limit} bytes") from None
         except OSError as error:
-            raise _unreachable(error) from None
+            raise unreachable(error) from None
         _check_plain(answer, what, types)
         return answer.body
 
@@ -360,8 +381,10 @@ class VllmAdapter:
         timeout_s: float,
         types: tuple[str, ...] = (),
         body: bytes | None = None,
+        credentials: Mapping[str, str] = _OWN,
     ) -> bytes:
-        headers = self._headers if body is None else {**self._headers, "Content-Type": "application/json"}
+        content_type = {} if body is None else {"Content-Type": "application/json"}
+        headers = {**self._headers, **content_type, **credentials}
         try:
             async with self._session.request(
                 method,
@@ -381,7 +404,7 @@ class VllmAdapter:
         except (aiohttp.ClientResponseError, aiohttp.ClientPayloadError, aiohttp.InvalidURL) as error:
             raise EngineAnswerError(f"{what} answer is broken: {type(error).__name__}") from None
         except (aiohttp.ClientError, OSError) as error:
-            raise _unreachable(error) from None
+            raise unreachable(error) from None
 
 
 def _check_head(response: aiohttp.ClientResponse, what: str, types: tuple[str, ...]) -> None:
@@ -411,32 +434,11 @@ async def _read(response: aiohttp.ClientResponse, what: str, limit: int) -> byte
     return b"".join(chunks)
 
 
-def _unreachable(error: aiohttp.ClientError | OSError) -> EngineUnreachableError:
-    cause: BaseException | None = getattr(error, "os_error", None) or error
-    if isinstance(cause, ConnectionRefusedError):
-        return EngineUnreachableError("connection refused", refused=True)
-    if isinstance(error, aiohttp.ClientConnectorCertificateError):
-        return EngineUnreachableError(UNTRUSTED)
-    if isinstance(error, aiohttp.ServerDisconnectedError) or isinstance(cause, ConnectionError):
-        return EngineUnreachableError("connection lost")
-    return EngineUnreachableError(f"connection failed: {type(cause).__name__}")
-
-
 def _decode(answer: bytes, kind: type[Wanted], what: str) -> Wanted:
     try:
         return msgspec.json.decode(answer, type=prepared(kind))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise EngineAnswerError(f"{what} returned an unexpected answer") from None
-
-
-def _sum(ranks: Sequence[_RankLoad]) -> LightLoad:
-    """Return the total load of all data-parallel ranks; kv_usage is their mean."""
-    usage = [rank.token_usage for rank in ranks if rank.token_usage is not None]
-    return LightLoad(
-        sum(rank.num_running_reqs for rank in ranks),
-        sum(rank.num_waiting_reqs for rank in ranks),
-        min(1.0, sum(usage) / len(usage)) if usage else None,
-    )
 
 
 def _seen_from_here(endpoint: str, host: str) -> str:

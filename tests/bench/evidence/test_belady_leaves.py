@@ -38,7 +38,7 @@ def fewest_misses(paths: list[Path], capacity: int) -> int:
 
 
 @given(st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=3), min_size=1, max_size=9), st.integers(3, 5))
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=40)
 def test_no_other_eviction_order_has_fewer_misses(prompts: list[list[int]], capacity: int) -> None:
     paths = [tuple(prompt) for prompt in prompts]
     chained = [keys_of(path) for path in paths]

@@ -154,15 +154,6 @@ def command_line(pid: int) -> list[str]:
         return []
 
 
-def completed(program: Program) -> float:
-    match = re.search(
-        r'^headway_requests_total\{outcome="completed",pool="demo"\} (\S+)$',
-        program.get("/metrics")[1],
-        re.MULTILINE,
-    )
-    return float(match[1]) if match else 0.0
-
-
 def count(state_dir: Path, *tables: str) -> dict[str, int]:
     """Return the number of rows of each table."""
     with sqlite3.connect(state_dir / "headway.sqlite3", timeout=10) as database:
@@ -269,32 +260,6 @@ def test_with_parent_option_it_stops_when_its_parent_is_killed(tmp_path: Path) -
             pass
         parent.kill()
         eventually(lambda: not Path(f"/proc/{pid}").exists())
-
-
-def test_demo_routes_traffic_and_survives_a_killed_engine(demo: Program) -> None:
-    demo.banner()
-    eventually(lambda: completed(demo) > 0)
-    eventually(lambda: len(engine_lines(demo.process.pid)) == 8)
-    victim = next(pid for pid in children_of(demo.process.pid) if "simulator.engine_server" in command_line(pid))
-    same = command_line(victim)
-    os.kill(victim, signal.SIGKILL)
-    eventually(lambda: any(pid != victim and command_line(pid) == same for pid in children_of(demo.process.pid)))
-    done = completed(demo)
-    eventually(lambda: completed(demo) > done)
-
-
-def test_node_managers_of_the_demo_register_and_store_blocks(demo: Program) -> None:
-    demo.banner()
-    key = json.loads((demo.state_dir / "first_run.json").read_text())["kv_api_key"]
-
-    def nodes() -> list[dict[str, object]]:
-        status, text = demo.get("/api/v1/kv_nodes", key)
-        return list(json.loads(text)["results"]) if status == 200 else []
-
-    eventually(lambda: [node["state"] for node in nodes()] == ["serving", "serving"])
-    eventually(lambda: [node for node in nodes() if "'stored': 0" not in str(node["report"])])
-    lines = [command_line(child) for child in children_of(demo.process.pid)]
-    assert not any(key in word for line in lines for word in line)
 
 
 def ask_for(state_dir: Path, *, engines: int) -> None:

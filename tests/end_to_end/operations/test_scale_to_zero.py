@@ -20,7 +20,7 @@ from tests.controlplane.simulated_engine import SimulatedEngine
 from tests.patience import PATIENCE_S
 from tests.program import ROOT, end
 
-pytestmark = [pytest.mark.processes, pytest.mark.long]
+pytestmark = [pytest.mark.processes, pytest.mark.long, pytest.mark.thorough]
 
 MODEL = "org/Chat-8B"
 SCALES_TO_ZERO = """

@@ -27,7 +27,7 @@ from tests.gateway.peers.owners.owner_processes import MODEL, SECRET, Gateways, 
 from tests.kvstore.kv_blocks import block, key
 from tests.patience import PATIENCE_S
 
-pytestmark = [pytest.mark.processes, pytest.mark.long]
+pytestmark = [pytest.mark.processes, pytest.mark.long, pytest.mark.thorough]
 ROOT = Path(__file__).resolve().parents[3]
 OLD, NEW = SECRET, "the secret after the rotation of this test"
 KV_OLD, KV_NEW = "the secret of nodes before the rotation", "the secret of nodes after the rotation"

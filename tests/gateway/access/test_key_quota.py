@@ -135,7 +135,7 @@ def test_a_removed_key_is_forgotten_with_its_slots() -> None:
 spends = st.lists(st.tuples(st.floats(0, 20, allow_nan=False), st.integers(1, 5)), max_size=150)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(rate=st.integers(1, 300), steps=spends)
 def test_no_interval_exceeds_its_share_of_the_rate(rate: int, steps: list[tuple[float, int]]) -> None:
     kept, key, now = quotas(), entry(rate=rate), 0.0
@@ -165,7 +165,7 @@ moves = st.lists(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(limit=st.integers(1, 4), steps=moves)
 def test_slots_match_a_simple_model_and_never_leak(limit: int, steps: list[tuple[str, str, float]]) -> None:
     kept, key, now = quotas(), entry(in_flight=limit), 0.0

@@ -85,7 +85,7 @@ def pool_of(*tokenizers: Tokenizer, **entry: Any) -> LivePool:
 
     names = SimpleNamespace(engines=lambda lora: frozenset(list(engines)[-1:] if lora == "sql" else ()))
     domains = IsolationDomains(Keyring.of(b"secret").used, made)
-    lag = SimpleNamespace(vouches=lambda _since_s, _now: True)
+    lag = SimpleNamespace(vouches=lambda _since_s, _now: True, lost_s=lambda _since_s, _now: 0.0)
     facts = {"entry": made, "engines": engines, "seed": seed, "names": names, "domains": domains, "lag": lag}
     facts["progress"] = PoolProgress()
     return cast("LivePool", SimpleNamespace(**facts, one_tenant=False))
@@ -262,6 +262,9 @@ async def test_a_prompt_names_the_engines_whose_tokenizers_it_waited_for() -> No
     assert (faults.tokenizer_late, pool.progress.faults("e0").tokenizer_late) == (1, 0)
     assert faults.tokenizer_late_s >= 0.015
     assert (await keys.keys(pool, "t", TextPrompt("hello"))).tokenizers == ()
+    # A pause of the gateway itself is no wait for an engine.
+    pool.lag.lost_s = lambda since_s, now: now - since_s  # type: ignore[method-assign]
+    assert [seconds for _, seconds in (await keys.keys(pool, "t", TextPrompt("other"))).tokenizers] == [0.0]
 
 
 async def test_approximate_pools_ask_no_engine_and_share_keys_of_equal_beginnings() -> None:

@@ -58,7 +58,7 @@ class IndexAgainstSets(RuleBasedStateMachine):
 
 
 TestIndexAgainstSets = IndexAgainstSets.TestCase
-TestIndexAgainstSets.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestIndexAgainstSets.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
 
 
 @given(st.lists(st.lists(st.integers(0, 50), min_size=1, max_size=8), max_size=40))

@@ -74,7 +74,7 @@ class RoomUnderRandomUse(RuleBasedStateMachine):
 
 
 TestRoomUnderRandomUse = RoomUnderRandomUse.TestCase
-TestRoomUnderRandomUse.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestRoomUnderRandomUse.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
 
 
 def test_removed_requests_are_forgotten_even_while_the_oldest_stays() -> None:

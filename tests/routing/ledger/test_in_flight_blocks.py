@@ -56,7 +56,7 @@ class InFlightAgainstLists(RuleBasedStateMachine):
 
 
 TestInFlightAgainstLists = InFlightAgainstLists.TestCase
-TestInFlightAgainstLists.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestInFlightAgainstLists.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
 
 
 LONG_PROMPT = tuple(range(1, 40 * STEP + 11))

@@ -85,7 +85,7 @@ def test_invalid_sizes_are_rejected() -> None:
 @given(
     st.lists(st.tuples(st.lists(st.integers(0, 2), max_size=8), st.integers(1, 12)), max_size=120), st.integers(1, 20)
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_the_tree_agrees_with_its_window_for_any_prompts(requests: list[tuple[list[int], int]], window: int) -> None:
     hotness = PrefixHotness(window=window, max_blocks=6)
     for path, engines in requests:

@@ -55,7 +55,7 @@ class CacheUnderRandomUse(RuleBasedStateMachine):
 
 
 TestCacheUnderRandomUse = CacheUnderRandomUse.TestCase
-TestCacheUnderRandomUse.settings = settings(max_examples=80, stateful_step_count=50, deadline=None)
+TestCacheUnderRandomUse.settings = settings(max_examples=40, stateful_step_count=50, deadline=None)
 
 
 def test_the_least_recently_used_leaf_is_evicted_first() -> None:

@@ -116,7 +116,7 @@ class RltUnderRandomUse(RuleBasedStateMachine):
 
 
 TestRltUnderRandomUse = RltUnderRandomUse.TestCase
-TestRltUnderRandomUse.settings = settings(max_examples=120, stateful_step_count=60, deadline=None)
+TestRltUnderRandomUse.settings = settings(max_examples=60, stateful_step_count=60, deadline=None)
 
 
 def test_every_unmarked_leaf_has_the_same_chance() -> None:

@@ -165,6 +165,6 @@ _SMALL = EngineProfile(block_tokens=BLOCK, num_blocks=9, max_running=4, max_batc
 
 @pytest.mark.parametrize("emit_tokens", [True, False])
 @given(moves=MOVES)
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=40)
 def test_a_chunked_engine_keeps_its_invariants(emit_tokens: bool, moves: list[tuple[object, ...]]) -> None:
     Driver(ChunkedEngine(_SMALL, emit_tokens=emit_tokens)).play(moves)

@@ -291,7 +291,7 @@ _SCHEDULERS = st.sampled_from([_SMALL, replace(_SMALL, prefill_first=True, reser
 
 
 @given(MOVES, _SCHEDULERS)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_random_work_keeps_every_invariant_and_loses_nothing(
     moves: list[tuple[Any, ...]], profile: EngineProfile
 ) -> None:
@@ -299,7 +299,7 @@ def test_random_work_keeps_every_invariant_and_loses_nothing(
 
 
 @given(MOVES, _SCHEDULERS)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_batched_steps_give_the_same_results_as_single_steps(
     moves: list[tuple[Any, ...]], profile: EngineProfile
 ) -> None:

@@ -73,13 +73,13 @@ def test_thousands_of_tokens_need_few_operations() -> None:
 
 
 @given(MOVES)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_random_work_keeps_every_invariant_and_loses_nothing(moves: list[tuple[Any, ...]]) -> None:
     Driver(colocated(_SMALL)).play(moves)
 
 
 @given(MOVES)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_batched_steps_give_the_same_results_as_single_steps(moves: list[tuple[Any, ...]]) -> None:
     at_once, single = Driver(colocated(_SMALL)), Driver(EngineModel(_SMALL))
     at_once.play(moves)

@@ -258,7 +258,7 @@ _MOVES = st.lists(
 
 
 @given(_MOVES)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_random_work_keeps_every_invariant_and_loses_nothing(moves: list[tuple]) -> None:
     model = EngineModel(EngineProfile(num_blocks=6, max_running=3, block_tokens=16))
     now, number, aborted = 0.0, 0, 0
@@ -286,7 +286,7 @@ def test_random_work_keeps_every_invariant_and_loses_nothing(moves: list[tuple])
 
 
 @given(_MOVES)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_announced_blocks_equal_the_cached_ones(moves: list[tuple]) -> None:
     model = EngineModel(EngineProfile(num_blocks=6, max_running=3, block_tokens=16))
     held: set[int] = set()

@@ -97,13 +97,13 @@ _SMALL = EngineProfile(block_tokens=BLOCK, num_blocks=12, max_running=3, device_
 
 
 @given(MOVES)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_random_work_keeps_every_invariant_and_loses_nothing(moves: list[tuple[Any, ...]]) -> None:
     Driver(PrefillDecodeEngine(_SMALL, emit_tokens=True)).play(moves)
 
 
 @given(MOVES)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_batched_steps_give_the_same_results_as_single_steps(moves: list[tuple[Any, ...]]) -> None:
     at_once, single = Driver(PrefillDecodeEngine(_SMALL)), Driver(PrefillDecodeEngine(_SMALL, emit_tokens=True))
     at_once.play(moves)

@@ -74,7 +74,7 @@ def _play(engine: Any, moves: list[tuple[Any, ...]], waits: float) -> list[Engin
 
 
 @given(MOVES, st.sampled_from([0.0, 1.0]))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_results_equal_those_of_the_full_model_with_one_token_responses(
     moves: list[tuple[Any, ...]], waits: float
 ) -> None:

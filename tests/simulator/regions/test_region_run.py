@@ -24,7 +24,7 @@ def drained(spec: RegionSpec) -> RegionRun:
 
 @every_policy
 def test_the_same_seed_produces_the_same_numbers(policy: str) -> None:
-    spec = replace(SHORT, policy=policy)
+    spec = replace(SHORT, policy=policy, duration_s=12.0)
     assert RegionRun(spec).run() == RegionRun(spec).run()
 
 

@@ -18,7 +18,7 @@ from simulator.regions.region_run import RegionRun, RegionSpec
 from simulator.regions.sovereignty_cost import MOST_ENGINES, CostQuestion, cost_of
 from simulator.regions.workloads import WORKLOADS
 
-EXAMPLES = max(300, int(os.environ.get("FUZZ_EXAMPLES", "0")))
+EXAMPLES = max(100, int(os.environ.get("FUZZ_EXAMPLES", "0")))
 PARTS = 10
 REGIONS = ("us", "eu", "asia", "oz", "mars")
 TENANTS = ("", "acme", "clinic", "bank")

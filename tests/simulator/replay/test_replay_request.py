@@ -164,7 +164,7 @@ _IDS = st.lists(st.integers(0, 3), min_size=1, max_size=6)
 
 
 @given(_IDS, _IDS)
-@settings(max_examples=60)
+@settings(max_examples=40)
 def test_blocks_are_shared_exactly_as_far_as_ids_agree(left: list[int], right: list[int]) -> None:
     def keys(ids: list[int], number: int, *, chat: bool) -> tuple[int, ...]:
         text = prompt_text(_row(ids), number)

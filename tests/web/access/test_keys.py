@@ -145,3 +145,24 @@ def test_secrets_do_not_appear_in_pages_log_and_audit(
     seen += [page_text(admin.get(f"/audit?event={event.pk}")) for event in AuditEvent.objects.all()]
     for secret in (text, text[11:], key.sha256, CANARY, op.password):
         assert not [item for item in seen if secret in item]
+
+
+def test_rotated_key_shows_the_new_secret_once_and_both_last_uses(admin: Client, tenant: Tenant) -> None:
+    key = new_key(tenant, "chat")
+    dialog = page_text(admin.get(f"/access/keys?key={key.key_id}&rotate"))
+    assert "Rotate chat?" in dialog
+    form = {"overlap_h": "24", "form_id": "f2", "why": "yearly"}
+    text = re.search(r'value="(hw_[\w-]{40,})"', page_text(admin.post(f"/access/keys/{key.key_id}/rotate", form)))
+    assert text is not None
+    assert ApiKey.objects.get().sha256 == hash_api_key(text[1])
+    assert admin.post(f"/access/keys/{key.key_id}/rotate", form).status_code == 422
+    page = page_text(admin.get(f"/access/keys?key={key.key_id}"))
+    assert text[1] not in page
+    assert "Previous secret" in page
+    assert f"{key.prefix}…" in page
+    admin.post(f"/access/keys/{key.key_id}/end-previous")
+    assert "Previous secret" not in page_text(admin.get(f"/access/keys?key={key.key_id}"))
+    assert list(AuditEvent.objects.order_by("pk").values_list("verb", flat=True))[-2:] == [
+        "key.rotate",
+        "key.end_previous",
+    ]

@@ -147,16 +147,6 @@ def test_pool_operator_controls_runs_of_engines_of_that_pool() -> None:
     assert client.post(f"/jobs/{other.pk}/retry").status_code == 404
 
 
-def test_links_and_forged_forms_change_nothing() -> None:
-    run = ended(JobState.FAILED)
-    user = make_person("operator")
-    client, careful = client_of(user), client_of(user, check_forgery=True)
-    for verb in ("cancel", "retry"):
-        assert client.get(f"/jobs/{run.pk}/{verb}").status_code == 405
-        assert careful.post(f"/jobs/{run.pk}/{verb}").status_code == 403
-    assert JobRun.objects.get().retries.count() == 0
-
-
 def test_fragment_has_only_the_live_section(operator: Client) -> None:
     run = ended()
     page = show(operator, f"?run={run.pk}&failed=1")

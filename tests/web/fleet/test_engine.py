@@ -150,12 +150,6 @@ def test_form_sent_without_scripts_returns_to_the_drawer(engine: Engine, gateway
     assert (answer.status_code, answer["Location"]) == (302, f"/?engine={ENGINE}")
 
 
-def test_forged_form_changes_nothing(engine: Engine, gateway: FakeGateway) -> None:
-    client = client_of(make_person("pool_operator", engine.pool), check_forgery=True)
-    assert client.post(f"/fleet/engines/{ENGINE}/state", {"state": "draining"}, **JSON).status_code == 403
-    assert Engine.objects.get().desired_state == DesiredState.READY
-
-
 def test_decision_shows_its_candidates_in_words_and_no_prompt(engine: Engine, gateway: FakeGateway) -> None:
     (newest, *_) = gateway.of_engine(ENGINE)
     client = client_of(make_person("viewer"))

@@ -38,7 +38,7 @@ def sign_in(
         context = browser.new_context(viewport={"width": 1440, "height": 1000}, color_scheme=scheme)  # type: ignore[arg-type]
         contexts.append(context)
         page = watched_page(context, trouble)
-        fill_login(page, f"{program.url}/login?next=/policies/default", name, password)
+        fill_login(page, f"{program.url}/policies/default", name, password)
         expect(page.locator("#policy")).to_be_visible()
         return page
 
@@ -106,7 +106,7 @@ def test_all_errors_are_listed_and_a_valid_draft_goes_live(
     admin.fill("#typed", "prod")
     admin.click("#question button.primary")
     expect(admin.locator("#typed-error")).to_contain_text('"prod" does not match.')
-    assert serious_violations(admin) == []
+    assert serious_violations(admin, "#question") == []
     admin.fill("#typed", "demo")
     admin.click("#question button.primary")
     expect(admin.locator("#reach[data-done]")).to_contain_text(f"v{before + 1} is live on 1 of 1 gateways after")
@@ -222,7 +222,7 @@ def test_essential_forms_work_without_scripts(
 ) -> None:
     context = browser.new_context(viewport={"width": 1280, "height": 900}, java_script_enabled=False)
     page = watched_page(context, [])
-    fill_login(page, f"{program.url}/login?next=/policies/default", SECOND, PASSWORD)
+    fill_login(page, f"{program.url}/policies/default", SECOND, PASSWORD)
     page.fill('[name="max_wait_s"]', "0")
     page.click("#validate")
     expect(page.locator("#error-summary li")).to_have_count(1)

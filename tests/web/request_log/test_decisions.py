@@ -250,7 +250,7 @@ def test_documented_decision_has_the_documented_text(viewer: Client) -> None:
     assert page.count("block-missing") == 6
     assert "Cause: <b>late event</b>" in page
     assert "e-04 would have won if" in page
-    assert "all late requests are stored" in " ".join(page.split())
+    assert "stored because it was late" in " ".join(page.split())
     assert "style=" not in page
 
 

@@ -7,15 +7,20 @@ import re
 import pytest
 
 from controlplane.platform.models.tenant import Tenant
-from tests.controlplane.platform.api.world import Api, World, make_world
+from tests.controlplane.conftest import bus
+from tests.controlplane.platform.api.conftest import shared_world
+from tests.controlplane.platform.api.conftest import world as bare_world
+from tests.controlplane.platform.api.world import Api, World
+
+__all__ = ["bare_world", "bus", "shared_world"]
 
 pytestmark = pytest.mark.django_db
 MANAGED = "Managed by files: apply (key admin_key, fleet.yaml:3). A change here conflicts with their next apply."
 
 
-@pytest.fixture
-def world(db: None) -> World:
-    world = make_world()
+@pytest.fixture(name="world")
+def managed_world(bare_world: World) -> World:
+    """Return the world after an apply of files that set some of its fields."""
     files = [
         ("Pool", {"name": "pool-a"}, {"weight": 50}),
         ("Engine", {"pool": "pool-a", "name": "e-a"}, {"speed": 2.0}),
@@ -25,8 +30,8 @@ def world(db: None) -> World:
     ]
     head = {"apiVersion": "headway/v1", "source": "fleet.yaml:3"}
     objects = [{**head, "kind": kind, "metadata": metadata, "spec": spec} for kind, metadata, spec in files]
-    assert Api(world, "admin_key").post("manifests/apply", {"objects": objects}).status_code == 200
-    return world
+    assert Api(bare_world, "admin_key").post("manifests/apply", {"objects": objects}).status_code == 200
+    return bare_world
 
 
 @pytest.mark.parametrize(

@@ -74,7 +74,7 @@ def hit_words(engine: EngineSample | None) -> str:
 
 
 STALE_S = 5.0
-"""Age in seconds from which an engine's figures look old."""
+"""Age in seconds from which an engine's figures are shown as old."""
 
 
 def age_words(age_s: float | None) -> str:

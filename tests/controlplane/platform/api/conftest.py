@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 from django.db import transaction
+from django.test import Client
 from pytest_django import DjangoDbBlocker
 
 from gateway.bus.bus import Bus
@@ -15,9 +16,12 @@ from tests.controlplane.platform.api.world import Api, World, make_world
 
 @pytest.fixture(scope="module")
 def shared_world(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator[World]:
-    """Store a world once for all tests of a module. Each test reverts its changes."""
+    """Store a world once for all tests of a module, with everyone signed in. Each test reverts its changes."""
     with django_db_blocker.unblock(), transaction.atomic():
-        yield make_world()
+        world = make_world()
+        for name in world.people:
+            world.sign_in(Client(), name)
+        yield world
         transaction.set_rollback(True)
 
 

@@ -40,7 +40,14 @@ BODIES = {
     "line breaks": b'{"name": "a\\nb", "slug": "a\\r\\nb", "message": "x\\u2028y", "why": "\\u001b[31m"}',
     "markup": b'{"slug": "<script>alert(1)</script>", "name": 7, "document": {"<b>": 1}}',
 }
+UNREADABLE = {
+    "not JSON", "deep lists", "deep objects", "many members", "a name of 1 MB", "a value of 2 MB", "NaN", "Infinity",
+    "1e999", "5,000 digits", "a lone surrogate", "NUL", "bad UTF-8", "a byte order mark", "UTF-16", "duplicate members",
+}  # fmt: skip
+"""Bodies that parsers reject, before any view reads them."""
 WRITES = [key for key in CHANGES if CHANGES[key].body is not None]
+PARSED = {(VIEWS[name].parser_classes, method): (name, method) for name, method in reversed(WRITES)}
+"""One write per parser and method."""
 
 
 def sent_raw(
@@ -56,6 +63,8 @@ def test_no_body_causes_a_server_error(world: World, key: tuple[str, str]) -> No
     headers = {"If-Match": api.get(path)["ETag"]} if example.guarded else {}
     before = dump()
     for name, body in BODIES.items():
+        if name in UNREADABLE and key not in PARSED.values():
+            continue
         answer = sent_raw(api, example.method, path, body, **headers)
         if name == "empty" and answer.status_code < 400:
             before = dump()

@@ -102,13 +102,13 @@ class Editor:
         self.seen = None
 
 
-def test_thousand_interleavings_of_two_editors_lose_no_update(world: World) -> None:
+def test_200_interleavings_of_two_editors_lose_no_update(world: World) -> None:
     Region.objects.update(name="0")
     chance, editors = random.Random(18), [Editor(world), Editor(world)]
-    while sum(editor.written + editor.rejected for editor in editors) < 1000:
+    while sum(editor.written + editor.rejected for editor in editors) < 200:
         chance.choice(editors).step()
     assert Region.objects.get().name == str(sum(editor.written for editor in editors))
-    assert all(editor.written > 100 and editor.rejected > 100 for editor in editors)
+    assert all(editor.written > 20 and editor.rejected > 20 for editor in editors)
 
 
 def test_engine_of_an_old_revision_is_not_deleted(api: Api) -> None:

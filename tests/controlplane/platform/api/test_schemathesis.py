@@ -21,7 +21,7 @@ from tests.controlplane.platform.api.generated_requests import operations, try_o
 from tests.controlplane.platform.api.world import World
 
 EXAMPLES = 4 * int(os.environ.get("FUZZ_EXAMPLES", "100")) // 100
-"""Random ones per operation, in addition to some eighty that cover its schema one by one."""
+"""Random ones per operation, in addition to those that cover its schema one by one."""
 
 TAGS = {"routing", "inference", "health"}
 """Operations of gateways, which test_schemathesis_gateway.py tries."""
@@ -72,6 +72,7 @@ def open_connection() -> Iterator[None]:
         signal.connect(close_old_connections)
 
 
+@pytest.mark.long
 @pytest.mark.django_db
 @pytest.mark.parametrize("operation", operations(without=TAGS), ids=" ".join)
 def test_generated_requests_cause_no_server_error(operation: tuple[str, str], world: World) -> None:

@@ -9,18 +9,13 @@ from django.test import Client
 
 from controlplane.platform.api import upload_gate
 from controlplane.platform.api.upload_gate import UploadGate
-from tests.controlplane.platform.api.world import World, make_world
+from tests.controlplane.platform.api.world import World
 
 WAY = "/api/v1/recordings/upload"
 
 
 def scope(*headers: tuple[bytes, bytes], path: str = WAY) -> dict[str, Any]:
     return {"type": "http", "method": "POST", "path": path, "query_string": b"", "headers": list(headers)}
-
-
-@pytest.fixture
-def world(db: None, bus: object) -> World:
-    return make_world()
 
 
 @pytest.mark.parametrize(

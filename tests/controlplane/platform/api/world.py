@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
+from django.conf import settings
 from django.contrib.auth.models import User
 from django.http import HttpResponse
 from django.test import Client
@@ -16,6 +17,7 @@ from django.utils import timezone
 from msgspec import to_builtins
 
 from controlplane.access.api_keys import create_api_key
+from controlplane.access.group_grants import create_grant
 from controlplane.access.models.role_grant import RoleGrant
 from controlplane.automation.models.engine_action import EngineAction
 from controlplane.fleet.engine_registration import register_engine
@@ -53,7 +55,7 @@ TRAFFIC = rows(60, pool="pool-a")
 
 @dataclass
 class World:
-    """The objects of the world. `texts` holds the keys in clear text, by name."""
+    """The objects of the world. `texts` holds the keys in clear text, and `sessions` those of people, by name."""
 
     region: Region
     pools: dict[str, Pool]
@@ -64,6 +66,14 @@ class World:
     keys: dict[str, ApiKey] = field(default_factory=dict)
     texts: dict[str, str] = field(default_factory=dict)
     people: dict[str, User] = field(default_factory=dict)
+    sessions: dict[str, str] = field(default_factory=dict)
+
+    def sign_in(self, client: Client, name: str) -> None:
+        """Sign a person in: in the session of an earlier client if there is one, which costs no query."""
+        if name not in self.sessions:
+            client.force_login(self.people[name])
+            self.sessions[name] = client.cookies[settings.SESSION_COOKIE_NAME].value
+        client.cookies[settings.SESSION_COOKIE_NAME] = self.sessions[name]
 
 
 def make_world() -> World:
@@ -82,6 +92,8 @@ def make_world() -> World:
     world = World(region, pools, policies, versions, engines, create_tenant("acme", "Acme", actor=ACTOR))
     for name in ("chat", "code"):
         create_service(name, aliases=[f"{name}-x"], pools=["pool-b"], actor=ACTOR)
+    for pool in ("pool-a", "pool-b"):
+        create_grant("operators", "operator", pool=pool, actor=ACTOR)
     _add_recording(world)
     _add_shadow(world)
     fields = {"incarnation": 1, "address": "10.0.1.9:8470", "state": "serving"}
@@ -192,7 +204,7 @@ class Api:
         self.client = Client()
         self.headers: dict[str, str] = {}
         if name in world.people:
-            self.client.force_login(world.people[name])
+            world.sign_in(self.client, name)
         elif name is not None:
             self.headers["Authorization"] = f"Bearer {world.texts[name]}"
 

@@ -70,7 +70,7 @@ def play(worker: Worker, step: str, clock: FakeClock) -> None:
 
 
 class NeverTwoHolders(TestCase):
-    @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
     @given(STEPS)
     def test_two_holders_never_overlap_and_tokens_only_rise(self, steps: list[tuple[str, int, int]]) -> None:
         clock = FakeClock()

@@ -181,8 +181,8 @@ def every_setting(schema: Any, document: dict[str, Any]) -> Iterator[tuple[dict[
                 yield from every_setting(rule, with_value(document, member.path, {"name": name, "params": {}}))
 
 
-def broken_rules() -> Iterator[Any]:
-    """Yield one invalid document per rule of the schema, with the path of the rule and the error message."""
+def broken_rules() -> Iterator[tuple[dict[str, Any], str]]:
+    """Yield one invalid document per rule of the schema, with the path of the rule."""
     for document, setting in every_setting(policy_schema(), {}):
         path = path_text(setting.path)
         wrong: dict[str, Any] = {"kind": ["no", "number"], "nothing": None}
@@ -192,39 +192,37 @@ def broken_rules() -> Iterator[Any]:
             wrong["high"] = int(setting.high) + 1
         if setting.kind == "whole":
             wrong["fraction"] = (setting.low or 0) + 0.5
-        for rule, value in wrong.items():
-            yield pytest.param(with_value(document, setting.path, value), path, id=f"{path} {rule}")
+        for value in wrong.values():
+            yield with_value(document, setting.path, value), path
     for stage in policy_schema().members.values():
         if isinstance(stage, StageSchema):
             name = path_text(stage.name_path)
             for value in ("", "magic", 7, None, "x" * 65):
-                yield pytest.param(with_value({}, stage.name_path, value), name, id=f"{name} {str(value)[:8]!r}")
-            yield pytest.param({stage.path[0]: {"params": {}}}, name, id=f"{name} missing")
-            yield pytest.param({stage.path[0]: 1}, stage.path[0], id=f"{stage.path[0]} is no object")
+                yield with_value({}, stage.name_path, value), name
+            yield {stage.path[0]: {"params": {}}}, name
+            yield {stage.path[0]: 1}, stage.path[0]
     for where in ((), ("placement",), ("order",), ("prefill_cost",), ("placement", "params")):
         document = {} if not where else {"placement": {"name": "least_cost"}, "order": {"name": "fifo"}}
         unknown = (*where, "zzz")
-        yield pytest.param(with_value(document, unknown, 1), path_text(unknown), id=f"{path_text(unknown)} unknown")
+        yield with_value(document, unknown, 1), path_text(unknown)
 
 
 def test_every_setting_and_every_rule_has_a_negative_case() -> None:
-    tried = {case.values[1] for case in broken_rules()}
+    tried = {path for _, path in broken_rules()}
     settings = {path_text(setting.path) for _, setting in every_setting(policy_schema(), {})}
     assert settings <= tried
     assert {f"{stage}.name" for stage in STAGES} <= tried
 
 
 @pytest.mark.django_db
-@pytest.mark.parametrize(("document", "path"), list(broken_rules()))
-def test_document_that_breaks_one_rule_is_rejected_and_the_old_one_is_kept(
-    policy: Policy, bus: Bus, document: Any, path: str
-) -> None:
+def test_document_that_breaks_one_rule_is_rejected_and_the_old_one_is_kept(policy: Policy, bus: Bus) -> None:
     live = draft(policy, {"ttft_slo_s": 2.0}, actor=ACTOR)
     publish_version(live, instead_of=None, actor=ACTOR)
-    with pytest.raises(InvalidPolicyError) as caught:
-        draft(policy, document, actor=ACTOR)
-    assert [problem.path for problem in caught.value.field_problems] == [path]
-    assert f"$.{path}: " in str(caught.value)
+    for document, path in broken_rules():
+        with pytest.raises(InvalidPolicyError) as caught:
+            draft(policy, document, actor=ACTOR)
+        assert [problem.path for problem in caught.value.field_problems] == [path], document
+        assert f"$.{path}: " in str(caught.value)
     policy.refresh_from_db()
     assert policy.live_version == live
     assert list(PolicyVersion.objects.values_list("number", flat=True)) == [1]

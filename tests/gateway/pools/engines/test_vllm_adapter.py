@@ -12,8 +12,9 @@ import pytest_asyncio
 from aiohttp import web
 
 from bench.live.loopback_ports import free_port
+from gateway.pools.engines.engine_metrics import LightLoad
 from gateway.pools.engines.health_probe import EngineAnswerError, EngineUnreachableError
-from gateway.pools.engines.vllm_adapter import KvEventSource, LightLoad, ModelCard, VllmAdapter
+from gateway.pools.engines.vllm_adapter import KvEventSource, ModelCard, VllmAdapter
 from tests.gateway.fake_engine import METRICS, FakeEngine, fake_engine
 
 

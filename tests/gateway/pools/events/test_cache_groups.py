@@ -194,14 +194,14 @@ def drive(groups: Sequence[Group], steps: Sequence[tuple[str, Any, Any]]) -> tup
     return engine, sink
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.sampled_from([1, 2, 3, 4, 5, 8, 40]).flatmap(lambda window: hybrids(st.just(window))), operations)
 def test_hits_equal_those_of_the_coordinator(groups: list[Group], steps: list[tuple[str, Any, Any]]) -> None:
     engine, sink = drive(groups, steps)
     assert {item: sink.hit(item) for item in PROMPTS} == {item: engine.hit(item) for item in PROMPTS}
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(hybrids(st.integers(1, 12)), operations)
 def test_windows_of_several_sizes_cause_no_false_hit(groups: list[Group], steps: list[tuple[str, Any, Any]]) -> None:
     engine, sink = drive(groups, steps)

@@ -394,7 +394,7 @@ class Wire:
             self._book.live(*message)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(actions, st.sampled_from([3, 10_000]))
 def test_the_index_equals_the_engines_cache_whatever_the_wire_does(
     rows: list[tuple[str, int, str, bool]], buffer: int

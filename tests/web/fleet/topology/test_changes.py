@@ -140,18 +140,6 @@ def test_operators_of_another_pool_get_not_found(pool: Pool, engine: Engine, fee
     assert engine.desired_state == "ready"
 
 
-@pytest.mark.parametrize("path", ["engines", "engines/chat-1/move", "engines/chat-1/delete", "paste"])
-def test_a_forged_form_is_rejected(pool: Pool, engine: Engine, feed: FleetFeed, path: str) -> None:
-    client = client_of(make_person("operator"), check_forgery=True)
-    assert client.post(f"/topology/{path}", FORM).status_code == 403
-    assert Engine.objects.count() == 1
-
-
-@pytest.mark.parametrize("path", ["engines", "engines/chat-1/move", "engines/chat-1/delete", "engines/chat-1/check"])
-def test_reading_changes_nothing(operator: Client, engine: Engine, path: str) -> None:
-    assert operator.get(f"/topology/{path}").status_code == 405
-
-
 @pytest.mark.parametrize(
     ("do", "state", "verb"),
     [("drain", "draining", "engine.drain"), ("maintenance", "maintenance", "engine.maintain")],

@@ -16,7 +16,7 @@ import { roleMark } from '../heatmap/role_mark.js';
 /** @import { EngineCard } from './engine_card.js' */
 
 /** @type {Record<string, string>} */
-/** Age in seconds from which figures look old. */
+/** Age in seconds from which figures are shown as old. */
 const STALE_S = 5;
 
 const WORDS = {
