@@ -15,7 +15,7 @@ from controlplane.platform.bus import get_bus
 from controlplane.platform.format import percent
 from controlplane.platform.role import Role
 from controlplane.platform.roles import may
-from gateway.contracts.wire import MIB, WireForm
+from gateway.contracts.wire import MIB, UnreadableMessageError, WireForm
 from planning.incidents.episodes import Episode
 from routing.values.prepared_struct import prepared
 
@@ -53,7 +53,11 @@ encode_notices, decode_notices = _notices.encode, _notices.decode
 def open_notices(actor: Actor) -> tuple[IncidentNotice, ...]:
     """Return the open incidents that the actor may see, from the bus: every page shows their number."""
     value = get_bus().latest(TOPIC)
-    notices = decode_notices(value).notices if value is not None else ()
+    try:
+        notices = decode_notices(value).notices if value is not None else ()
+    except UnreadableMessageError:
+        # Of another release, for the moment of an update. The job publishes it again within seconds.
+        notices = ()
     open_ones = tuple(item for item in notices if item.closed is None)
     if not open_ones or may(actor, Role.VIEWER):
         return open_ones

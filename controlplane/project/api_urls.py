@@ -18,6 +18,7 @@ from controlplane.platform.api.openapi_document import Nothing, OpenApiDocument
 from controlplane.policies.api import policies, policy_versions
 from controlplane.request_log.api import decisions, recordings
 from controlplane.trials.api import canaries, shadows, whatifs
+from controlplane.usage import api as usage
 
 
 class PlainId:
@@ -135,6 +136,11 @@ urlpatterns = [
     path("v1/canaries/<plain_id:canary>/step", canaries.CanaryStep.as_view()),
     path("v1/canaries/<plain_id:canary>/promote", canaries.CanaryPromotion.as_view()),
     path("v1/canaries/<plain_id:canary>/abort", canaries.CanaryAbort.as_view()),
+    path("v1/usage", usage.UsageView.as_view()),
+    path("v1/budgets", usage.BudgetsView.as_view()),
+    path("v1/budgets/<slug:slug>", usage.OneBudget.as_view()),
+    path("v1/prices", usage.PricesView.as_view()),
+    path("v1/prices/<slug:slug>", usage.OnePrice.as_view()),
     path("v1/audit", AuditEvents.as_view()),
     path("v1/audit/<row_id:event>", OneAuditEvent.as_view()),
     path("schema/", OpenApiDocument.as_view()),

@@ -41,6 +41,7 @@ app.conf.imports = [
     "controlplane.trials.canary.job",
     "controlplane.trials.canary.holdback",
     "controlplane.policies.scheduled_publishes",
+    "controlplane.usage.job",
 ]
 app.conf.task_default_queue = job_queues("jobs")[0]
 app.conf.task_routes = {"controlplane.probe": {"queue": job_queues("probe")[0]}}
@@ -73,6 +74,7 @@ SCHEDULE_S = {
     "rollup": 5.0,
     "incidents": 2.0,
     "store_requests": 1.0,
+    "store_usage": 1.0,
     "shadows": 2.0,
     "whatif": 1.0,
     "scheduled_publish": 2.0,

@@ -270,7 +270,7 @@ def _picture(shown: Incident, actor: Actor, now: datetime) -> Any:
 def _decisions_address(shown: Incident) -> str:
     pool = f"&pool={shown.pool}" if shown.pool else ""
     until = f"&until={int(shown.last_bad_at.timestamp()) + 1}" if shown.closed_at else ""
-    return f"/decisions?since={int(shown.onset.timestamp())}{until}{pool}"
+    return f"/requests?since={int(shown.onset.timestamp())}{until}{pool}"
 
 
 def _list_row(item: Incident) -> dict[str, Any]:

@@ -47,7 +47,7 @@ def test_the_page_says_what_why_whom_and_what_to_do(incident: Incident, operator
     text = operator.get(f"/incidents/{incident.pk}").content.decode()
     for words in ("What is wrong", "Limit the key that sends them", "Tenants hit", "What changed before", "Opened"):
         assert words in text
-    assert f"/decisions?since={int(incident.onset.timestamp())}&amp;pool=pool-0&amp;tenant=acme" in text
+    assert f"/requests?since={int(incident.onset.timestamp())}&amp;pool=pool-0&amp;tenant=acme" in text
     assert "<html" not in operator.get(f"/incidents/{incident.pk}?fragment=1").content.decode()
 
 

@@ -22,6 +22,7 @@ from controlplane.request_log.models.recording import Recording
 from controlplane.trials.models.canary import Canary
 from controlplane.trials.models.shadow import Shadow
 from controlplane.trials.models.whatif import WhatIf
+from controlplane.usage.models.budget import Budget, ModelPrice
 from tests.controlplane.platform.api.request_examples import CHANGES, RECORDING, SAFE, Example
 from tests.controlplane.platform.api.world import Api, World
 
@@ -29,8 +30,9 @@ pytestmark = [pytest.mark.django_db, pytest.mark.long]
 
 VIEWS = {pattern.callback.view_class.__name__: pattern.callback.view_class for pattern in urlpatterns}
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
-ADMIN_NOUNS = ("sovereignty", "services", "regions", "pools", "tenants", "keys", "group_grants")
-WHOLE_FLEET = ("sovereignty", "services", "tenants", "keys", "group_grants", "kv_nodes", "kv_moves")
+MONEY = ("budgets", "prices")
+ADMIN_NOUNS = ("sovereignty", "services", "regions", "pools", "tenants", "keys", "group_grants", *MONEY)
+WHOLE_FLEET = ("sovereignty", "services", "tenants", "keys", "group_grants", "kv_nodes", "kv_moves", *MONEY)
 ASK_ONLY = {"PolicyCheck"}
 """POSTs that change nothing, and are open to every caller with write permission."""
 
@@ -45,6 +47,7 @@ def real(world: World, path: str) -> str:
     ids["incident"] = Incident.objects.latest("pk").pk
     service = ModelService.objects.latest("pk").slug
     grant = GroupGrant.objects.latest("pk").grant_id
+    ids |= {"budget": Budget.objects.latest("pk").slug, "price": ModelPrice.objects.latest("pk").slug}
     return path.format(**ids, service=service, shadow=shadow, canary=canary, grant=grant)
 
 

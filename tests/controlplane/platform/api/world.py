@@ -45,6 +45,7 @@ from controlplane.trials.canary.lifecycle import start_canary
 from controlplane.trials.models.shadow import Shadow
 from controlplane.trials.whatif.conditions import Conditions
 from controlplane.trials.whatif.lifecycle import start_whatif
+from controlplane.usage.budgets import create_budget, create_price
 from planning.incidents.episodes import Episode
 from tests.controlplane.request_log.recordings.traffic import START, record, rows
 from tests.controlplane.request_log.store.records import keep, stored
@@ -94,6 +95,9 @@ def make_world() -> World:
         create_service(name, aliases=[f"{name}-x"], pools=["pool-b"], actor=ACTOR)
     for pool in ("pool-a", "pool-b"):
         create_grant("operators", "operator", pool=pool, actor=ACTOR)
+    for name in ("a", "b"):
+        create_budget(slug=f"monthly-{name}", tenant=world.tenant, amount=1000.0, actor=ACTOR)
+        create_price(slug=name, model=f"model-{name}", prompt=0.25, output=1.0, actor=ACTOR)
     _add_recording(world)
     _add_shadow(world)
     fields = {"incarnation": 1, "address": "10.0.1.9:8470", "state": "serving"}

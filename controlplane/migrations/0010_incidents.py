@@ -7,7 +7,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('controlplane', '0007_scale_to_zero'),
+        ('controlplane', '0009_usage'),
     ]
 
     operations = [
