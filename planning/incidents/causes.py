@@ -35,6 +35,8 @@ STILL_S, LONG_STILL_S = 10.0, 30.0
 _SILENT = ("timed out", "produced nothing", "no answer", "no progress")
 GROWN = 1.25
 """Ratio of arrivals to the usual ones that counts as more."""
+AFTER_S = 60.0
+"""Seconds after the onset, by which it may be early, after which an event is no cause of it."""
 BY_CHANCE = 4.0
 """Standard deviations of Poisson arrivals by which more requests must exceed the usual ones."""
 
@@ -232,6 +234,8 @@ def _crashed(scene: Scene) -> list[IncidentCause]:
         if restarted is None and not gone and crash is None:
             continue
         at = min(item for item in (restarted, crash.at if crash else None, engine.since if gone else None) if item)
+        if at > scene.onset + AFTER_S:
+            continue
         text = crash.text if crash is not None else engine.reason if gone else ""
         matches.append(_of(engine, CRASHED, 0.95, text, at=at))
     return matches

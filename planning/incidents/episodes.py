@@ -17,6 +17,8 @@ from planning.incidents.causes import GUARD_S, IncidentCause, find_causes, is_ce
 from planning.incidents.signs import ALL, Change, FleetSigns, SignLog, Tables, on_time_share, sum_tables, tables_since
 from planning.incidents.symptoms import FLEET_WIDE, GATEWAY_LATE, OF_REQUESTS, STEADY_S, Symptom, find_symptoms
 
+_HITS_NOTHING = {troubles.NODE_LOST, troubles.LINK_DOWN, troubles.JOB_FAILING, troubles.CANARY_ABORTED}
+"""Symptoms that hit no request by themselves."""
 CLOSES_AFTER_S = 120.0
 """Seconds without a symptom after which an episode closes."""
 RETURNS_WITHIN_S = 600.0
@@ -144,24 +146,27 @@ def _owner(episodes: Sequence[Episode], symptom: Symptom, log: SignLog, changes:
         # It explains an open episode, or follows from its cause.
         kind = _CAUSES[symptom.kind]
         explained = (
-            item for item in episodes if any(cause.kind == kind for cause in item.causes) or _floods(item, symptom)
+            item for item in episodes if any(cause.kind == kind for cause in item.causes) or _follows(symptom, item)
         )
         return next(explained, None)
-    mine = [
-        item
-        for item in episodes
-        if not item.dismissed and symptom.pool_id in (item.pool_id, *(known.pool_id for known in item.symptoms))
-    ]
+    mine = [item for item in episodes if symptom.pool_id == item.pool_id and not item.dismissed]
     if mine:
         return mine[-1]
     causes = find_causes(log, [symptom.pool_id], symptom.since, changes)
+    if causes and causes[0].identity == (kinds.CRASHED, symptom.subject):
+        # No trouble of the whole fleet ends one process.
+        return None
+    there = [item for item in episodes if symptom.pool_id in {known.pool_id for known in item.symptoms}]
+    if there and not there[-1].dismissed:
+        return there[-1]
     wide = [item for item in episodes if not item.pool_id and item.causes]
     return next((item for item in wide if causes and causes[0].identity == item.causes[0].identity), None)
 
 
-def _floods(episode: Episode, symptom: Symptom) -> bool:
-    """Return whether a gateway is late while a pool's requests miss their objective."""
-    return symptom.kind == GATEWAY_LATE and any(item.kind in OF_REQUESTS for item in episode.symptoms)
+def _follows(symptom: Symptom, episode: Episode) -> bool:
+    """Return whether a pool's trouble makes gateways late, or a late host makes a node, a link, or a job late."""
+    kinds_there = {item.kind for item in episode.symptoms}
+    return bool(kinds_there & set(OF_REQUESTS)) if symptom.kind == GATEWAY_LATE else GATEWAY_LATE in kinds_there
 
 
 _CAUSES = {
@@ -186,7 +191,10 @@ def _opened(
     free: Sequence[Symptom], closed: Sequence[Episode], log: SignLog, changes: Sequence[Change]
 ) -> list[tuple[Episode, bool]]:
     """Return the episodes that the unassigned symptoms open, and whether each is new."""
-    groups = {item.subject or item.kind: ("", [item]) for item in free if not item.pool_id}
+    groups: dict[str, tuple[str, list[Symptom]]] = {}
+    for symptom in free:
+        if not symptom.pool_id:
+            groups.setdefault(symptom.kind, ("", []))[1].append(symptom)
     for pool_id in sorted({item.pool_id for item in free if item.pool_id}):
         symptoms = [item for item in free if item.pool_id == pool_id]
         first = next(iter(_causes_of(symptoms, log, changes)), None)
@@ -266,7 +274,7 @@ def _followed(episode: Episode, symptoms: Sequence[Symptom], log: SignLog, chang
     fades = log.oldest_at() <= episode.onset - GUARD_S
     causes = _remembered(episode, matches, newest.at - episode.last_bad if fades else 0.0)
     settled = newest.at - episode.onset >= SETTLE_S or (bool(causes) and causes[0].score >= 0.9)
-    hit, counted = _counted(episode, newest)
+    hit, counted = _counted(msgspec.structs.replace(episode, symptoms=tuple(known.values())), newest)
     after = msgspec.structs.replace(
         episode,
         last_bad=newest.at,
@@ -299,6 +307,10 @@ def _causes_of(
         return find_causes(log, sorted(newest.pools), begin, changes, gateways_only=True)
     matches = find_causes(log, pools, begin, changes)
     if not any(item.kind in OF_REQUESTS for item in symptoms):
+        # While no request is hit, an engine that crashed is all the trouble that there is.
+        subjects = {item.subject for item in symptoms}
+        crashed = [item for item in matches if item.kind == kinds.CRASHED and item.subject in subjects]
+        matches = crashed or matches
         explained = {cause.subject for cause in matches}
         free = [item for item in symptoms if item.subject not in explained]
         matches += [cause for item in free if (cause := _itself(item, newest)) is not None]
@@ -326,6 +338,8 @@ def _itself(symptom: Symptom, newest: FleetSigns) -> IncidentCause | None:
 
 def _counted(episode: Episode, newest: FleetSigns) -> tuple[Tables, dict[str, Tables]]:
     """Return the requests hit so far, and the counters up to which they are counted."""
+    if not {item.kind for item in episode.symptoms} - _HITS_NOTHING:
+        return episode.hit, episode.counted
     more: list[Tables] = [episode.hit]
     counted = dict(episode.counted)
     for pool_id in _scope(episode, newest):

@@ -115,8 +115,9 @@ def test_samples_become_readings_with_lateness_outcomes_and_faults() -> None:
         watch.take(msgspec.structs.replace(sample, engines=(engine,), pools=(pool,), lateness=late, seq=number))
     signs = watch.log.newest
     assert signs is not None
-    assert signs.pools[pool.pool_id].tables["tenants"]["acme"] == (3, 2, 3, 4)
-    reading = signs.engines[engine.engine_id]
+    (pool_id,), (engine_id,) = signs.pools, signs.engines
+    assert signs.pools[pool_id].tables["tenants"]["acme"] == (3, 2, 3, 4)
+    reading = signs.engines[engine_id]
     assert (reading.restarts, reading.tokenizer_late, reading.removed_blocks) == (2, 5, 7)
     # Six seconds without a sample, and half a second that the gateway reported.
     assert (signs.away_s, signs.rejects) == (6.5, True)

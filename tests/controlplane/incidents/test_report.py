@@ -19,6 +19,7 @@ from controlplane.platform.models.audit_event import AuditEvent
 from controlplane.platform.roles import NotAllowedError
 from planning.incidents import causes
 from planning.incidents.causes import IncidentCause
+from planning.incidents.signs import ALL
 from tests.controlplane.incidents.scene import HOUR, JobScene
 from tests.web.role_clients import make_person
 
@@ -85,7 +86,7 @@ def test_people_act_on_incidents_of_their_pools_and_see_no_others(pool: Pool) ->
 
 
 def test_every_cause_has_words_and_the_cure_of_the_document() -> None:
-    kinds = {value for name, value in vars(causes).items() if name.isupper() and isinstance(value, str)} - {causes.ALL}
+    kinds = {value for name, value in vars(causes).items() if name.isupper() and isinstance(value, str)} - {ALL}
     assert set(words.CAUSES) == kinds
     document = (ROOT / "docs/troubleshooting.md").read_text()
     for kind, entry in words.CAUSES.items():

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from copy import deepcopy
 from functools import cache
+from typing import Any
 
 import pytest
 
@@ -144,7 +145,7 @@ FAULTS: dict[str, tuple[Plant, str, str]] = {
     "lost node": (node, "node_lost", "kv-1"),
     "cut link": (link, "link_down", "eu → us"),
 }
-WORLDS = {
+WORLDS: dict[str, dict[str, Any]] = {
     "one pool": {"seed": 1},
     "two busy pools": {"seed": 2, "pools": 2, "rate": 20.0},
     "little traffic": {"seed": 3, "rate": 2.0},

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from planning.incidents.episodes import IncidentMemory, advance
-from planning.incidents.signs import REJECTED, SignLog, missed, requests
+from planning.incidents.signs import REJECTED, Outage, SignLog, missed, requests
 from tests.planning.incidents.world import START, World, totals
 
 
@@ -71,6 +71,35 @@ def test_a_restart_continues_the_stored_episode_and_its_counts() -> None:
     assert missed(totals(world.memory.episodes[0].hit)) > hit + 200
     world.pool().late = 0.02
     assert [item.kind for item in world.run(300)] == ["closed"]
+
+
+def test_nodes_that_fall_silent_together_or_on_a_starved_host_open_no_second_episode() -> None:
+    world = World(seed=9)
+    world.run(200)
+    world.outages = tuple(Outage("node", name, world.now) for name in ("kv-1", "kv-2"))
+    world.run(30)
+    (alone,) = world.memory.episodes
+    assert (len(alone.symptoms), alone.hit) == (2, {})
+    starved = World(seed=9)
+    starved.run(200)
+    starved.away_per_s, starved.pool().late = 0.4, 0.4
+    starved.run(60)
+    starved.outages = world.outages
+    starved.run(30)
+    assert [item.causes[0].kind for item in starved.memory.episodes] == ["gateway_starved"]
+
+
+def test_a_crash_on_a_starved_host_is_an_incident_of_its_own() -> None:
+    world = World(seed=10)
+    world.run(200)
+    world.away_per_s, world.pool().late = 0.4, 0.4
+    world.run(120)
+    world.engine(1, state="lost", reason="connection refused")
+    world.run(30)
+    assert [(item.pool_id, item.causes[0].kind, item.certain) for item in world.memory.episodes] == [
+        ("", "gateway_starved", True),
+        ("pool-0", "engine_crashed", True),
+    ]
 
 
 def test_trouble_after_a_long_stop_is_another_episode() -> None:
