@@ -27,9 +27,10 @@ CREATE_KEYS = """
 from controlplane.access.api_keys import create_api_key
 from controlplane.fleet.topology import create_tenant
 from controlplane.platform.actor import program
+# Only keys of operators see hits in their answers.
 tenant = create_tenant({tenant!r}, "Ledger", actor=program("test"))
 for number in range({count}):
-    key, text = create_api_key(tenant, actor=program("test"), name=str(number), scopes=["infer", "route"])
+    key, text = create_api_key(tenant, actor=program("test"), name=str(number), scopes=["infer", "manage"])
     print("KEY", key.key_id, text)
 """
 COUNTS = "requests, failed, rejected, interrupted, client_ended, prompt_tokens, cached_tokens, output_tokens"
