@@ -19,7 +19,7 @@ from controlplane.incidents.notices import episode_of
 from controlplane.incidents.report import length_label, markdown_of, report_of
 from controlplane.platform.actor import Actor
 from controlplane.platform.conflict import ConflictError
-from controlplane.platform.field_problems import problem
+from controlplane.platform.field_problems import InvalidFieldsError, problem
 from controlplane.platform.format import clock_time, day_time, duration, percent, span
 from controlplane.platform.models.api_key import ApiKey
 from controlplane.platform.role import Role
@@ -130,7 +130,7 @@ def _whatif(shown: Incident, actor: Actor, request: HttpRequest) -> WhatIf:
     recording = record_window(pool, shown.onset, end, actor=actor, name=f"Incident {shown.pk}")
     try:
         return start_whatif(recording, tried, None, Conditions(), actor=actor, why=f"incident {shown.pk}")
-    except Exception:
+    except (InvalidFieldsError, TooManyWaitError):
         delete_recording(recording, actor=actor, why="the what-if could not be started")
         raise
 

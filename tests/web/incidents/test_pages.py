@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from django.test import Client
@@ -12,7 +13,10 @@ from controlplane.fleet.models.pool import Pool
 from controlplane.incidents.models.incident import Incident
 from controlplane.incidents.notices import publish_notices
 from controlplane.platform.bus import get_bus
+from controlplane.trials.models.whatif import WhatIf
 from tests.controlplane.incidents.scene import JobScene
+from tests.controlplane.platform.api.world import make_world
+from tests.controlplane.request_log.recordings.traffic import START
 from tests.web.role_clients import client_of, make_person, make_pool
 
 pytestmark = pytest.mark.django_db
@@ -80,3 +84,15 @@ def test_a_person_of_another_pool_sees_nothing_and_a_viewer_has_no_buttons(incid
     answer = viewer.post(reverse("incident-act", args=[incident.pk, "close"]))
     assert answer.status_code == 403
     assert Pool.objects.filter(slug="pool-0").exists()
+
+
+def test_one_click_tries_another_version_on_the_traffic_of_the_incident() -> None:
+    world = make_world()
+    incident = Incident.objects.get()
+    begin = datetime.fromtimestamp(START, UTC)
+    ended = begin + timedelta(hours=1)
+    Incident.objects.update(onset=begin, closed_at=ended, last_bad_at=ended, state="closed")
+    answer = client_of(world.people["operator_a"]).post(reverse("incident-act", args=[incident.pk, "whatif"]))
+    started = WhatIf.objects.latest("pk")
+    assert answer["Location"] == f"/trials/whatif/{started.pk}"
+    assert (started.recording_name, started.draft.number) == (f"Incident {incident.pk}", 3)
