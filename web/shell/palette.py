@@ -45,7 +45,7 @@ _ACTIONS = (
 
 @dataclass(frozen=True, slots=True)
 class PaletteRow:
-    """A choice: its kind and name, a fact that tells it from others, and the page that it opens."""
+    """A choice: its kind and name, a fact that distinguishes it, and the page that it opens."""
 
     kind: str
     name: str
@@ -58,11 +58,11 @@ class PaletteRow:
 def palette(request: HttpRequest) -> HttpResponse:
     """Return the rows of the palette for the query `q` as a fragment."""
     words = one_line(asked(request, "q"))[:MAX_WORDS].strip()
-    rows = list(found(console_actor(request), words))
+    rows = list(matches(console_actor(request), words))
     return render(request, "shell/palette_rows.html", {"rows": rows, "words": words})
 
 
-def found(actor: Actor, words: str) -> Iterator[PaletteRow]:
+def matches(actor: Actor, words: str) -> Iterator[PaletteRow]:
     """Yield what matches the words and the actor may open. Without words, yield the pages."""
     if _DECISION_ID.fullmatch(words.lower()):
         yield PaletteRow("Request", words.lower(), "", reverse("decision", args=[words.lower()]), "decisions")

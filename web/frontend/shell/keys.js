@@ -33,7 +33,8 @@ export function listenToShellKeys() {
   if (dialog) byId('keys-button').addEventListener('click', () => dialog.showModal());
   /** @type {Record<string, string>} Address by key, as the navigation states them. */
   const pages = {};
-  for (const item of findAll(document, '.nav a[data-key]', HTMLAnchorElement)) pages[item.dataset.key ?? ''] = item.href;
+  for (const item of findAll(document, '.nav a[data-key]', HTMLAnchorElement))
+    pages[item.dataset.key ?? ''] = item.href;
   let goUntil = 0;
   document.addEventListener('keydown', (event) => {
     if (keyIsTaken(event)) return;
