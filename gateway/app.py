@@ -133,7 +133,7 @@ class GatewayApp:
         proxied = self.proxy = Proxy(
             gateway, lifecycle, prompt_keys, self.drain, settings=settings.relay, tracing=settings.tracing
         )
-        reports = FeedbackApi(lifecycle, reporting, gateway.peers)
+        reports = FeedbackApi(lifecycle, reporting, gateway.peers, gateway.usage)
         feedback = self._metered((ROUTE_SCOPE, FORWARD), reports.serve, gateway.feedback_quotas)
         # Front ends that only route requests pass the list on.
         models = self._forwarded(ModelList(gateway).serve)

@@ -58,6 +58,8 @@ from gateway.requests.advisories.advisory_exchange import SWEEP_S, AdvisoryExcha
 from gateway.requests.advisories.advisory_tally import AdvisoryTally
 from gateway.requests.advisories.agent_advisor import AgentAdvisor
 from gateway.server.http.request_head import TaggedIds
+from gateway.usage.usage_ledger import SHIP_S, UsageLedger
+from gateway.usage.usage_messages import STATE_TOPIC
 from kvstore.keys.keyring import Keyring
 
 FEEDBACK_CALLS = 4
@@ -89,6 +91,7 @@ class Gateway:
         self.key_quotas = KeyQuotas(self.metrics.key_limited)
         self.feedback_quotas = KeyQuotas(self.metrics.key_limited, calls="reports", per_request=FEEDBACK_CALLS)
         self.key_usage = KeyUsage(bus)
+        self.usage = UsageLedger(bus, state_dir, self.metrics)
         self.cost_reports = CostReports(bus, self.pools.values, self.metrics.cost_samples)
         self.arm_results = ArmResults(bus, self.metrics)
         self.recent = RecentDecisions()
@@ -128,8 +131,7 @@ class Gateway:
         self._pool_of_engine: dict[str, LivePool] = {}
         self._api_keys: dict[str, ApiKeyEntry] = {}
         self._keys_by_id: dict[str, ApiKeyEntry] = {}
-        self._unsubscribe: list[Callable[[], None]] = []
-        self._tasks: list[asyncio.Task[None]] = []
+        self._unsubscribe, self._tasks = list[Callable[[], None]](), list[asyncio.Task[None]]()
         self._stopping_pools: set[asyncio.Task[None]] = set()
         self._saved = asyncio.Event()
         self._share()
@@ -167,8 +169,8 @@ class Gateway:
         """Return the parts of the gateway that follow requests, in order."""
         graph = self.settings.call_graph
         regions = () if self.regions is None else (self.regions,)
-        advisors = () if graph is None else (AgentAdvisor(graph, self.advisory_exchange),)
-        return (self.health.ended_hits, self.requests, self.arm_results, *regions, self.advisories, *advisors)
+        agents = () if graph is None else (AgentAdvisor(graph, self.advisory_exchange),)
+        return (self.usage, self.health.ended_hits, self.requests, self.arm_results, *regions, self.advisories, *agents)
 
     async def start(self) -> None:
         """Serve the bus's snapshot or the last-known-good one. Return after its engines were probed once."""
@@ -180,17 +182,20 @@ class Gateway:
         await self.peering.listen()
         # Before any snapshot: it may still have keys that were revoked while the database could not be written.
         self._tasks.append(await self._revoked.start())
+        await self.usage.start()
         value = self._bus.latest(SNAPSHOT_TOPIC)
         if value is not None:
             self._take_snapshot(value)
         if self.snapshot is None and stored is not None:
             self._restore(stored)
+        self.usage.resume(self._bus.latest(STATE_TOPIC))
         self.peers.start()
         self.advisory_exchange.start()
         self._unsubscribe = [
             subscribe_on_loop(self._bus, SNAPSHOT_TOPIC, self._take_snapshot),
             subscribe_on_loop(self._bus, TOPIC_PREFIX, self._take_report),
             subscribe_on_loop(self._bus, REBALANCE_PREFIX, self._take_rebalance),
+            subscribe_on_loop(self._bus, STATE_TOPIC, self.usage.take_state),
         ]
         self._tasks += self.peering.join()
         self._tasks += [
@@ -207,25 +212,26 @@ class Gateway:
             every("engine health", settings.sample_interval_s, self.health.evaluate, at_once=True),
             every("fleet samples", settings.sample_interval_s, self._sampler.publish, at_once=True),
             every("cache_locality", settings.cache_locality_interval_s, self._cache_locality.publish),
+            every("usage", SHIP_S, self.usage.tick, at_once=True),
             every("key usage", settings.key_usage_interval_s, self.key_usage.report),
             every("learned costs", settings.cost_report_interval_s, self.cost_reports.report),
-            every("shadow policies", settings.shadow_report_interval_s, self._report_shadows),
+            every(
+                "shadow policies",
+                settings.shadow_report_interval_s,
+                lambda: report_shadows(self._bus, self.pools.values()),
+            ),
             every("results of arms", settings.arm_report_interval_s, self.arm_results.report),
             every("request log", settings.request_interval_s, self.requests.flush),
             every("KV orders", KV_ORDERS_S, self._judge_kv_moves),
             every("advisories", SWEEP_S, self.advisory_exchange.tick),
         ]
 
-    def _report_shadows(self) -> None:
-        report_shadows(self._bus, self.pools.values())
-
     def _judge_kv_moves(self) -> None:
         self.kv_moves.sweep()
         self._report_kv_moves()
 
     def _report_kv_moves(self) -> None:
-        rows = self.kv_moves.book.take_rows(MAX_ROWS)
-        if rows:
+        if rows := self.kv_moves.book.take_rows(MAX_ROWS):
             self._bus.append(KV_ORDERS, encode_orders(rows))
 
     async def stop(self) -> None:
@@ -242,7 +248,7 @@ class Gateway:
         await asyncio.gather(*self._tasks, *self._stopping_pools, return_exceptions=True)
         self._tasks = []
         self.key_usage.report()
-        self._report_shadows()
+        report_shadows(self._bus, self.pools.values())
         await asyncio.gather(*(pool.stop() for pool in self.pools.values()))
         await self.kv_moves.stop()
         self._report_kv_moves()
@@ -250,6 +256,7 @@ class Gateway:
         await self.services.close()
         # After the pools: the requests that they rejected belong to the log.
         await self.requests.flush(last=True)
+        await self.usage.stop()
         self.pools.clear()
         self.snapshot = None
         if self.session is not None:
@@ -289,8 +296,6 @@ class Gateway:
             confirmed_s_ago=round(time.monotonic() - self._confirmed_s),
             remedy="the API keys were not confirmed for too long; make Redis reachable",
         )
-
-    # -- messages from the bus
 
     def _take_snapshot(self, value: bytes) -> None:
         try:
@@ -350,6 +355,7 @@ class Gateway:
         self._api_keys = {key.sha256: key for key in snapshot.api_keys}
         # The entry with the secret in use follows that of the previous secret.
         self._keys_by_id = {key.key_id: key for key in snapshot.api_keys}
+        self.usage.apply(snapshot)
         self.key_quotas.keep_only(snapshot.api_keys)
         self.feedback_quotas.keep_only(snapshot.api_keys)
         self._index_pools()
@@ -402,8 +408,6 @@ class Gateway:
         entries = self.snapshot.services if self.snapshot is not None else ()
         self.services.rebuild(self.pools, entries, self.peering.home)
         self._pool_of_engine = {engine_id: pool for pool in self.pools.values() for engine_id in pool.engines}
-
-    # -- start and last-known-good
 
     def _restore(self, stored: Snapshot) -> None:
         log_event("last_known_good_served", version=stored.version)

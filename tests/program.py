@@ -131,6 +131,7 @@ SHARING = (
     "tests/web/policies/test_policy_browser.py",
     "tests/web/policies/test_policy_stages_browser.py",
     "tests/end_to_end/test_separate_processes.py",
+    "tests/end_to_end/operations/test_usage_ledger.py",
 )
 """Files whose tests run one after the other on one program: its start costs half a minute of CPU time."""
 

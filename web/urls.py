@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from django.urls import path
 from django.views.decorators.cache import never_cache
+from django.views.generic import RedirectView
 
 from controlplane.access.resources import KEYS, TENANTS
 from controlplane.fleet.resources import ENGINES, POOLS, SERVICES
+from controlplane.usage.budgets import BUDGETS, PRICES
 from web.access import factors as access_factors
 from web.access import keys as access_keys
 from web.access import people as access_people
@@ -35,6 +37,7 @@ from web.fleet.topology.page import topology
 from web.fleet.topology.paste import topology_paste
 from web.history.cache_locality import cache_locality, cache_locality_pool
 from web.history.fleet_past import fleet_history
+from web.incidents import page as incidents
 from web.kv_nodes.page import end_pin, forget_node, kv_store
 from web.policies.check import check as policy_check
 from web.policies.check import state as policy_state
@@ -51,9 +54,13 @@ from web.request_log.decision import decision as decision_page
 from web.request_log.decision import decision_json
 from web.request_log.decisions import decisions, decisions_tap
 from web.shell.csv_export import csv_download
+from web.shell.help import api_reference, help_page, llms_txt
+from web.shell.palette import palette
 from web.trials.canary.pages import PAGES as CANARIES
 from web.trials.shadow.pages import PAGES as SHADOWS
 from web.trials.whatif.pages import PAGES as WHATIFS
+from web.usage import objects as usage_objects
+from web.usage import page as usage_page
 
 urlpatterns = [
     path("", fleet, name="fleet"),
@@ -61,12 +68,12 @@ urlpatterns = [
     path("fleet/engines/<str:engine_id>", card, name="fleet-engine"),
     path("fleet/engines/<str:engine_id>/state", set_state, name="fleet-engine-state"),
     path("fleet/decisions/<str:decision_id>", decision, name="fleet-decision"),
-    path("decisions", decisions, name="decisions"),
-    path("decisions/tap", decisions_tap, name="decisions-tap"),
-    path("decisions/<str:decision_id>.json", decision_json, name="decision-json"),
-    path("decisions/<str:decision_id>", decision_page, name="decision"),
-    path("cache-locality", cache_locality, name="cache-locality"),
-    path("cache-locality/<slug:slug>", cache_locality_pool, name="cache-locality-pool"),
+    path("requests", decisions, name="requests"),
+    path("requests/tap", decisions_tap, name="requests-tap"),
+    path("requests/<str:decision_id>.json", decision_json, name="decision-json"),
+    path("requests/<str:decision_id>", decision_page, name="decision"),
+    path("cache", cache_locality, name="cache"),
+    path("cache/pools/<slug:slug>", cache_locality_pool, name="cache-pool"),
     path("policies", policies, name="policies"),
     path("policies/<slug:slug>", policy, name="policy"),
     path("policies/<slug:slug>/check", policy_check, name="policy-check"),
@@ -79,6 +86,13 @@ urlpatterns = [
     path("policies/<slug:slug>/publish", policy_publish, name="policy-publish"),
     path("policies/<slug:slug>/roll-back", policy_roll_back, name="policy-roll-back"),
     path("policies/<slug:slug>/state", policy_state, name="policy-state"),
+    path("usage", usage_page.usage, name="usage"),
+    path("usage.csv", usage_page.download, {"form": "csv"}, name="usage-csv"),
+    path("usage.json", usage_page.download, {"form": "json"}, name="usage-json"),
+    path("usage/budgets", usage_objects.budgets, name="usage-budgets"),
+    path("usage/budgets.csv", all_pools_only(csv_download(BUDGETS)), name="budgets-csv"),
+    path("usage/prices", usage_objects.prices, name="usage-prices"),
+    path("usage/prices.csv", all_pools_only(csv_download(PRICES)), name="prices-csv"),
     path("trials", WHATIFS.list_view, name="trials"),
     path("trials/whatif", WHATIFS.start_view, name="whatif-start"),
     path("trials/whatif/<int:whatif_id>", WHATIFS.page_view, name="whatif"),
@@ -96,29 +110,29 @@ urlpatterns = [
     path("trials/recordings", recordings.recordings, name="recordings"),
     path("trials/recordings/<int:recording_id>/delete", recordings.delete, name="recording-delete"),
     path("trials/recordings/<int:recording_id>/trace", recordings.download, name="recording-download"),
-    path("topology", topology, name="topology"),
-    path("topology/live", topology_live, name="topology-live"),
-    path("topology/paste", topology_paste, name="topology-paste"),
-    path("topology/engines.csv", csv_download(ENGINES), name="engines-csv"),
-    path("topology/pools.csv", csv_download(POOLS), name="pools-csv"),
-    path("topology/connect", topology_connect, name="topology-connect"),
-    path("topology/pools", topology_new_pool.create, name="topology-new-pool"),
-    path("topology/engines", topology_changes.register, name="topology-register"),
-    path("topology/engines/<str:engine_id>/change", topology_changes.change, name="topology-change"),
-    path("topology/engines/<str:engine_id>/move", topology_changes.move, name="topology-move"),
-    path("topology/engines/<str:engine_id>/delete", topology_changes.delete, name="topology-delete"),
-    path("topology/engines/<str:engine_id>/check", topology_changes.check, name="topology-check"),
-    path("topology/engines/<str:engine_id>/checklist", topology_checklist, name="topology-checklist"),
-    path("topology/pools/<slug:slug>/change", topology_pool_change.change_settings, name="topology-pool-change"),
-    path("topology/pools/<slug:slug>/observe", topology_pool_change.observe, name="topology-pool-observe"),
+    path("engines", topology, name="engines"),
+    path("engines/live", topology_live, name="engines-live"),
+    path("engines/paste", topology_paste, name="engines-paste"),
+    path("engines.csv", csv_download(ENGINES), name="engines-csv"),
+    path("pools.csv", csv_download(POOLS), name="pools-csv"),
+    path("engines/connect", topology_connect, name="engines-connect"),
+    path("engines/pools", topology_new_pool.create, name="engines-new-pool"),
+    path("engines/register", topology_changes.register, name="engines-register"),
+    path("engines/<str:engine_id>/change", topology_changes.change, name="engines-change"),
+    path("engines/<str:engine_id>/move", topology_changes.move, name="engines-move"),
+    path("engines/<str:engine_id>/delete", topology_changes.delete, name="engines-delete"),
+    path("engines/<str:engine_id>/check", topology_changes.check, name="engines-check"),
+    path("engines/<str:engine_id>/checklist", topology_checklist, name="engines-checklist"),
+    path("engines/pools/<slug:slug>/change", topology_pool_change.change_settings, name="engines-pool-change"),
+    path("engines/pools/<slug:slug>/observe", topology_pool_change.observe, name="engines-pool-observe"),
     path("regions", regions, name="regions"),
-    path("services", services, name="services"),
-    path("services.csv", all_pools_only(csv_download(SERVICES)), name="services-csv"),
-    path("sovereignty", sovereignty, name="sovereignty"),
-    path("capacity", capacity, name="capacity"),
-    path("kv", kv_store, name="kv"),
-    path("kv/<str:name>/delete", forget_node, name="kv-delete"),
-    path("kv/<str:name>/unpin", end_pin, name="kv-unpin"),
+    path("engines/services", services, name="services"),
+    path("engines/services.csv", all_pools_only(csv_download(SERVICES)), name="services-csv"),
+    path("regions/sovereignty", sovereignty, name="sovereignty"),
+    path("regions/capacity", capacity, name="capacity"),
+    path("cache/store", kv_store, name="cache-store"),
+    path("cache/store/<str:name>/delete", forget_node, name="cache-node-delete"),
+    path("cache/store/<str:name>/unpin", end_pin, name="cache-unpin"),
     path("access", access_you.access, name="access"),
     path("access/keys", access_keys.keys, name="access-keys"),
     path("access/keys.csv", admins_only(csv_download(KEYS)), name="keys-csv"),
@@ -152,6 +166,11 @@ urlpatterns = [
     path("access/you/end-others", access_you.end_other_sessions, name="access-end-others"),
     path("audit", audit, name="audit"),
     path("audit/events.json", audit_download, name="audit-download"),
+    path("incidents", incidents.incidents, name="incidents"),
+    path("incidents/<int:number>", incidents.incident, name="incident"),
+    path("incidents/<int:number>/<slug:act>", incidents.handle_incident, name="incident-act"),
+    path("incidents/<int:number>/report.md", incidents.incident_export, {"form": "md"}, name="incident-md"),
+    path("incidents/<int:number>/report.json", incidents.incident_export, {"form": "json"}, name="incident-json"),
     path("jobs", jobs.jobs, name="jobs"),
     path("jobs/<int:run_id>/cancel", jobs.cancel_run, name="job-cancel"),
     path("jobs/<int:run_id>/retry", jobs.retry_run, name="job-retry"),
@@ -180,6 +199,10 @@ urlpatterns = [
         )
         for do in ("quarantine", "trust")
     ),
+    path("search", palette, name="search"),
+    path("help", help_page, name="help"),
+    path("help/api", api_reference, name="api-reference"),
+    path("llms.txt", llms_txt, name="llms-txt"),
     path("login", sign_in, name="login"),
     path("login/second", second_step, name="login-second"),
     path("login/passkey/options", passkey_options, name="login-passkey-options"),
@@ -187,6 +210,22 @@ urlpatterns = [
     path("login/provider", provider.begin, name="login-provider"),
     path("login/provider/callback", provider.callback, name="login-provider-callback"),
     path("logout", sign_out, name="logout"),
+]
+
+_RENAMED = {
+    "decisions": "requests",
+    "topology": "engines",
+    "cache-locality": "cache",
+    "kv": "cache/store",
+    "services": "engines/services",
+    "sovereignty": "regions/sovereignty",
+    "capacity": "regions/capacity",
+}
+"""Former paths of pages by their present ones, for bookmarks and links in old messages."""
+urlpatterns += [
+    *(path(old, RedirectView.as_view(url=f"/{new}", query_string=True)) for old, new in _RENAMED.items()),
+    path("decisions/<str:decision_id>", RedirectView.as_view(pattern_name="decision", query_string=True)),
+    path("cache-locality/<slug:slug>", RedirectView.as_view(pattern_name="cache-pool", query_string=True)),
 ]
 
 # Pages are personal and current, so every response is marked as not to be cached, without exception.

@@ -27,10 +27,10 @@ SHAPES = ("pools/p/rings", "pools/p/cache_locality", "jobs")
 QUESTION: dict[str, Any] = {"model": MODEL, "prompt": "one two three " * 20, "max_tokens": 8}
 CHAT = {"model": MODEL, "messages": [{"role": "user", "content": "hello"}], "max_tokens": 4, "seed": 1}
 PAGES = (
-    "/", "/decisions", "/cache-locality", "/cache-locality/p", "/policies", "/policies/golden", "/trials",
-    "/trials/shadows", "/trials/canaries", "/trials/recordings", "/topology", "/access", "/access/keys",
+    "/", "/requests", "/cache", "/cache/pools/p", "/policies", "/policies/golden", "/trials",
+    "/trials/shadows", "/trials/canaries", "/trials/recordings", "/engines", "/access", "/access/keys",
     "/access/people", "/access/tenants", "/access/you", "/access/sessions", "/audit", "/jobs", "/automation",
-    "/regions",    "/sovereignty", "/capacity", "/kv",
+    "/regions",    "/regions/sovereignty", "/regions/capacity", "/cache/store",
 )  # fmt: skip
 
 

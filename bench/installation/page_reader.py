@@ -10,7 +10,7 @@ import sys
 
 import aiohttp
 
-PAGES = ("/", "/decisions", "/policies", "/jobs", "/automation", "/topology")
+PAGES = ("/", "/requests", "/policies", "/jobs", "/automation", "/engines")
 MAX_UNDER_WAY = 8
 """Limit of concurrent pages: users do not reload faster than pages arrive."""
 

@@ -18,6 +18,7 @@ from controlplane.platform.actor import Actor
 from controlplane.platform.environment import PROGRAM
 from controlplane.platform.field_problems import problem
 from controlplane.policies.resources import POLICIES
+from controlplane.usage.budgets import BUDGETS, PRICES
 
 
 class EngineKind(Kind):
@@ -61,6 +62,8 @@ KINDS = (
     Kind("Service", SERVICES),
     Kind("GroupGrant", GROUP_GRANTS, {"group": "group", "pool": "pool"}),
     KeyKind("ApiKey", KEYS, {"tenant": "tenant", "name": "name"}),
+    Kind("Price", PRICES),
+    Kind("Budget", BUDGETS),
 )
 """In the order in which they are created. They are deleted in the opposite order."""
 KIND_BY_NAME = {kind.name: kind for kind in KINDS}

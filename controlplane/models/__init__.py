@@ -17,6 +17,8 @@ from controlplane.fleet.models.region import Region as Region
 from controlplane.fleet.models.sovereignty import Sovereignty as Sovereignty
 from controlplane.history.models.rollup import Rollup as Rollup
 from controlplane.history.models.rollup import RollupRoster as RollupRoster
+from controlplane.incidents.models.incident import Incident as Incident
+from controlplane.incidents.models.incident import IncidentEntry as IncidentEntry
 from controlplane.kv_nodes.models.kv_move import KvMoveRecord as KvMoveRecord
 from controlplane.kv_nodes.models.kv_node import KvNode as KvNode
 from controlplane.kv_nodes.models.kv_node import KvNodeReport as KvNodeReport
@@ -41,3 +43,10 @@ from controlplane.trials.models.holdback import Holdback as Holdback
 from controlplane.trials.models.shadow import Shadow as Shadow
 from controlplane.trials.models.shadow import ShadowPart as ShadowPart
 from controlplane.trials.models.whatif import WhatIf as WhatIf
+from controlplane.usage.models.budget import Budget as Budget
+from controlplane.usage.models.budget import BudgetSpending as BudgetSpending
+from controlplane.usage.models.budget import ModelPrice as ModelPrice
+from controlplane.usage.models.usage_rows import EngineDay as EngineDay
+from controlplane.usage.models.usage_rows import JournalMark as JournalMark
+from controlplane.usage.models.usage_rows import UsageDay as UsageDay
+from controlplane.usage.models.usage_rows import UsageMinute as UsageMinute

@@ -10,6 +10,7 @@ from controlplane.automation.api import automation, engine_health
 from controlplane.fleet.api import engines, pools, regions, services
 from controlplane.fleet.api.regions import SovereigntyRules
 from controlplane.history.cache_locality import api as cache_locality
+from controlplane.incidents import api as incidents
 from controlplane.job_runs import api as job_runs
 from controlplane.kv_nodes import api as kv_nodes
 from controlplane.manifests import api as manifests
@@ -17,6 +18,7 @@ from controlplane.platform.api.openapi_document import Nothing, OpenApiDocument
 from controlplane.policies.api import policies, policy_versions
 from controlplane.request_log.api import decisions, recordings
 from controlplane.trials.api import canaries, shadows, whatifs
+from controlplane.usage import api as usage
 
 
 class PlainId:
@@ -113,6 +115,11 @@ urlpatterns = [
     path("v1/jobs/<row_id:run>", job_runs.OneJobRun.as_view()),
     path("v1/jobs/<row_id:run>/cancel", job_runs.JobCancellation.as_view()),
     path("v1/jobs/<row_id:run>/retry", job_runs.JobRetry.as_view()),
+    path("v1/incidents", incidents.IncidentsView.as_view()),
+    path("v1/incidents/<row_id:incident>", incidents.OneIncident.as_view()),
+    path("v1/incidents/<row_id:incident>/acknowledge", incidents.IncidentAcknowledgement.as_view()),
+    path("v1/incidents/<row_id:incident>/close", incidents.IncidentClosure.as_view()),
+    path("v1/incidents/<row_id:incident>/notes", incidents.IncidentNotes.as_view()),
     path("v1/decisions", decisions.DecisionsView.as_view()),
     path("v1/decisions/<plain_id:decision_id>", decisions.OneDecision.as_view()),
     path("v1/recordings", recordings.Recordings.as_view()),
@@ -129,6 +136,11 @@ urlpatterns = [
     path("v1/canaries/<plain_id:canary>/step", canaries.CanaryStep.as_view()),
     path("v1/canaries/<plain_id:canary>/promote", canaries.CanaryPromotion.as_view()),
     path("v1/canaries/<plain_id:canary>/abort", canaries.CanaryAbort.as_view()),
+    path("v1/usage", usage.UsageView.as_view()),
+    path("v1/budgets", usage.BudgetsView.as_view()),
+    path("v1/budgets/<slug:slug>", usage.OneBudget.as_view()),
+    path("v1/prices", usage.PricesView.as_view()),
+    path("v1/prices/<slug:slug>", usage.OnePrice.as_view()),
     path("v1/audit", AuditEvents.as_view()),
     path("v1/audit/<row_id:event>", OneAuditEvent.as_view()),
     path("schema/", OpenApiDocument.as_view()),

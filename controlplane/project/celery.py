@@ -25,6 +25,7 @@ app.conf.imports = [
     "controlplane.fleet.learned_costs",
     "controlplane.fleet.preflight.job",
     "controlplane.history.rollups",
+    "controlplane.incidents.job",
     "controlplane.request_log.job",
     "controlplane.trials.whatif.job",
     "controlplane.trials.shadow.job",
@@ -40,6 +41,7 @@ app.conf.imports = [
     "controlplane.trials.canary.job",
     "controlplane.trials.canary.holdback",
     "controlplane.policies.scheduled_publishes",
+    "controlplane.usage.job",
 ]
 app.conf.task_default_queue = job_queues("jobs")[0]
 app.conf.task_routes = {"controlplane.probe": {"queue": job_queues("probe")[0]}}
@@ -70,7 +72,9 @@ SCHEDULE_S = {
     "store_key_usage": 5.0,
     "store_learned_costs": 15.0,
     "rollup": 5.0,
+    "incidents": 2.0,
     "store_requests": 1.0,
+    "store_usage": 1.0,
     "shadows": 2.0,
     "whatif": 1.0,
     "scheduled_publish": 2.0,

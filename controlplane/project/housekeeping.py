@@ -13,6 +13,7 @@ from django.utils import timezone
 from controlplane.access.sessions import forget_sessions
 from controlplane.automation.engine_actions import forget_actions
 from controlplane.automation.plan_history import forget_plans
+from controlplane.incidents.job import forget_incidents
 from controlplane.platform import audit
 from controlplane.platform.actor import program
 from controlplane.platform.models.audit_event import AuditEvent
@@ -39,6 +40,7 @@ def housekeeping() -> None:
     forget_actions(now)
     forget_shadows()
     forget_canaries()
+    forget_incidents(now)
     forget_events(now)
 
 

@@ -111,8 +111,10 @@ NEEDS: Mapping[str, Callable[[WorkCounts], bool]] = {
     "shadows": _any("pools"),
     "store_requests": _any("pools"),
     "store_key_usage": _any("pools"),
+    "store_usage": _any("pools"),
     "store_learned_costs": _any("pools"),
     "rollup": _any("pools"),
+    "incidents": _any("pools"),
 }
 """Job → whether it has work. Jobs that are not listed are always needed."""
 

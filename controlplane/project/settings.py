@@ -98,6 +98,7 @@ INSTALLED_APPS = [
 ]
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
+    "django.middleware.gzip.GZipMiddleware",
     "csp.middleware.CSPMiddleware",
     "web.shell.static_files.WholeFileMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
@@ -278,7 +279,7 @@ STORAGES = {
     "staticfiles": {
         "BACKEND": "whitenoise.storage.CompressedManifestStaticFilesStorage"
         if STATIC_ROOT
-        else "django.contrib.staticfiles.storage.StaticFilesStorage"
+        else "web.shell.static_files.VersionedStorage"
     },
 }
 
@@ -302,6 +303,7 @@ SPECTACULAR_SETTINGS: dict[str, Any] = {
     "ENUM_NAME_OVERRIDES": {
         "DesiredState": "controlplane.fleet.models.engine.DesiredState.choices",
         "DesiredStateByHand": "controlplane.fleet.api.engines.CHOICES_BY_HAND",
+        "IncidentState": "controlplane.incidents.models.incident.IncidentState.choices",
         "JobState": "controlplane.platform.models.job_run.JobState.choices",
         "KeySource": "controlplane.fleet.models.pool.KeySource.choices",
         "EngineRole": "controlplane.fleet.models.engine.EngineRole.choices",
@@ -309,6 +311,10 @@ SPECTACULAR_SETTINGS: dict[str, Any] = {
         "HealthState": "controlplane.automation.models.engine_health.HealthState.choices",
         "ActionKind": "controlplane.automation.models.engine_action.ActionKind.choices",
         "ActionState": "controlplane.automation.models.engine_action.ActionState.choices",
+        "BudgetUnit": "controlplane.usage.models.budget.BudgetUnit.choices",
+        "BudgetWindow": "controlplane.usage.models.budget.BudgetWindow.choices",
+        "PoolMode": "controlplane.fleet.models.pool.PoolMode.choices",
+        "BudgetMode": "controlplane.usage.models.budget.BudgetMode.choices",
         "Role": "controlplane.access.models.role_grant.Role.choices",
     },
 }

@@ -41,6 +41,7 @@ from controlplane.trials.canary.pool_arms import arms_of
 from controlplane.trials.canary.service_share import arms_and_weights
 from controlplane.trials.models.canary import Canary, CanaryState
 from controlplane.trials.models.shadow import Shadow, ShadowState
+from controlplane.usage.budgets import budget_entries, price_entries
 from gateway.base.settings import GatewaySettings
 from gateway.bus.snapshot_store import SnapshotStore
 from gateway.contracts.snapshot import (
@@ -118,6 +119,8 @@ def build_snapshot(at: float) -> Snapshot:
             kv_nodes=tuple(_node_entry(node) for node in KvNode.objects.filter(state__in=LIVE).order_by("name")),
             sovereignty=document_in_force(),
             services=service_entries(),
+            budgets=budget_entries(),
+            prices=price_entries(),
         )
 
 

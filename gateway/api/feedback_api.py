@@ -13,10 +13,12 @@ from gateway.api.untracked_requests import ReportingKeys
 from gateway.contracts.snapshot import ApiKeyEntry
 from gateway.peers.links.peer_calls import PeerCalls
 from gateway.pools.pool.recent_decisions import DecisionRecord
+from gateway.pools.traffic.traffic_window import COMPLETED
 from gateway.requests.lifecycle import RequestLifecycle
 from gateway.server.http.http_exchange import Exchange
 from gateway.server.http.json_body import decode_object, reject_nul, typed
 from gateway.server.http.openai_error import ApiError
+from gateway.usage.usage_ledger import UsageLedger
 
 PREFIX = "/api/v1/requests/"
 _FEEDBACK = "feedback"
@@ -43,10 +45,13 @@ class Completion(msgspec.Struct, kw_only=True):
 class FeedbackApi:
     """Accepts feedback. A repeated call gets the same answer and changes nothing."""
 
-    def __init__(self, lifecycle: RequestLifecycle, reporting: ReportingKeys, peers: PeerCalls) -> None:
+    def __init__(
+        self, lifecycle: RequestLifecycle, reporting: ReportingKeys, peers: PeerCalls, usage: UsageLedger
+    ) -> None:
         self._lifecycle = lifecycle
         self._reporting = reporting
         self._peers = peers
+        self._usage = usage
         peers.serve(_FEEDBACK, self._take)
 
     async def serve(self, exchange: Exchange, caller: ApiKeyEntry) -> None:
@@ -60,6 +65,8 @@ class FeedbackApi:
 
     async def report(self, caller: ApiKeyEntry, decision_id: str, verb: str, body: bytes = b"") -> bytes:
         """Apply one report at the gateway that made the decision; return the answer's body."""
+        if verb == "complete" and decision_id in self._usage.orphans:
+            return self._complete_orphan(caller, decision_id, body)
         return await self._peers.at_owner(_FEEDBACK, decision_id, caller, f"{decision_id}/{verb}", body)
 
     async def _take(self, caller: ApiKeyEntry, subject: str, body: bytes) -> bytes:
@@ -97,13 +104,25 @@ class FeedbackApi:
             prompt_tokens=report.prompt_tokens,
         )
 
+    def _complete_orphan(self, caller: ApiKeyEntry, decision_id: str, body: bytes) -> bytes:
+        """Count the usage of a request that an earlier process of this gateway decided."""
+        report = _completion(body)
+        figures = (report.prompt_tokens or 0, report.cached_tokens or 0, report.output_tokens or 0)
+        if not self._usage.report_orphan(decision_id, caller.tenant_id, *figures):
+            raise unknown_decision()
+        return msgspec.json.encode({"decision_id": decision_id, "outcome": COMPLETED})
+
     def _report(self, record: DecisionRecord, body: bytes) -> Completion:
-        reject_nul(body)
-        report = typed(decode_object(body), Completion) if body else Completion()
+        report = _completion(body)
         cached = report.cached_tokens
         if cached is not None:
             report.cached_tokens = min(cached, record.decision.prompt_tokens)
         return report
+
+
+def _completion(body: bytes) -> Completion:
+    reject_nul(body)
+    return typed(decode_object(body), Completion) if body else Completion()
 
 
 def unknown_decision() -> ApiError:

@@ -238,6 +238,7 @@ class RouteApi:
         keyed = await self._prompt_keys.keys(pool, domain, prompt, key.tenant_id, lora)
         request = self._request(pool, caller, facts, asked, decision_id, arrived_s, keyed)
         quotas, traces = self._gateway.key_quotas, self._traces
+        self._gateway.usage.admit(key, pool.entry.pool_id, pool.entry.served_model)
         quotas.enter(key, decision_id, arrived_s)
         if traces is not None:
             traces.begin(decision_id, caller, pool, arrived_s)

@@ -74,6 +74,7 @@ class GatewayMetrics:
             registry, "headway_key_sources_total", "Source of a request's block keys.", ("pool", "source")
         )
         self._add_tokens(registry)
+        self._add_usage(registry)
         self._add_owners(registry)
         self._add_arms(registry)
         self._add_records(registry)
@@ -96,6 +97,26 @@ class GatewayMetrics:
         )
         self.output_tokens = CounterFamily(
             registry, "headway_output_tokens_total", "Output tokens of completed requests, as reported.", _OF_MODEL
+        )
+
+    def _add_usage(self, registry: CollectorRegistry) -> None:
+        self.usage_waiting = GaugeFamily(
+            registry, "headway_usage_entries_waiting", "Usage entries that the control plane has not confirmed.", ()
+        )
+        self.usage_lost = GaugeFamily(
+            registry, "headway_usage_entries_lost", "Usage entries dropped because the journal was full.", ()
+        )
+        self.budget_used = GaugeFamily(
+            registry,
+            "headway_budget_used_ratio",
+            "Used share of each budget in its window, 1 at its amount.",
+            ("budget",),
+        )
+        self.budget_rejections = CounterFamily(
+            registry,
+            "headway_budget_rejections_total",
+            "Requests that a budget rejected (hard) or would have rejected (shadow).",
+            ("budget", "mode"),
         )
 
     def _add_owners(self, registry: CollectorRegistry) -> None:

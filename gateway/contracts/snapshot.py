@@ -202,6 +202,33 @@ class ServiceEntry(msgspec.Struct, frozen=True, kw_only=True):
     """Answers if no pool can; None: the client gets the pools' rejection."""
 
 
+class BudgetEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """A limit on what a key or a tenant uses in each UTC minute, day, or month."""
+
+    budget_id: str
+    key_id: str = ""
+    """The key whose use counts; empty: the use of all keys of `tenant_id`."""
+    tenant_id: str = ""
+    unit: str
+    """tokens or dollars."""
+    amount: int
+    """Tokens (prompt and output), or nano-dollars by the price list."""
+    window: str
+    """minute, day, or month."""
+    mode: str
+    """soft (a notice), hard (429), or shadow (what hard would reject is counted)."""
+
+
+class PriceEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """The list price of a served model in dollars per million tokens."""
+
+    model: str
+    prompt: float = 0.0
+    cached: float | None = None
+    """Of cached prompt tokens; None: as other prompt tokens."""
+    output: float = 0.0
+
+
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     """Everything a gateway needs to serve, as one consistent version."""
 
@@ -216,6 +243,8 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     sovereignty: SovereigntyDocument = msgspec.field(default_factory=SovereigntyDocument)
     """Which hops between regions are allowed, and for which tenants."""
     services: tuple[ServiceEntry, ...] = ()
+    budgets: tuple[BudgetEntry, ...] = ()
+    prices: tuple[PriceEntry, ...] = ()
 
 
 def as_live(entry: PoolEntry) -> tuple[PoolEntry, str]:

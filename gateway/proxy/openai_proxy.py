@@ -116,6 +116,8 @@ class Proxy:
         service = self._service(caller, body, forwarded)
         pool = service.choose(affinity, monotonic())
         reject_if_observing(pool)
+        if endpoint.routed:
+            self._gateway.usage.admit(caller, pool.entry.pool_id, pool.entry.served_model)
         self._lifecycle.metrics.proxied.count((pool.entry.pool_id, endpoint.path))
         tracing = self._tracing
         with nullcontext() if tracing is None else tracing.request(exchange, endpoint, pool, arrived_s) as spans:

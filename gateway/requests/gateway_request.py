@@ -60,11 +60,11 @@ class GatewayRequest(InferenceRequest, frozen=True, gc=False):
     """The session whose agent started its session."""
     reporting_tenant: str = ""
     """The tenant of the trusted proxy that will report its end on behalf of its client; empty: another caller."""
+    key_id: str = ""
+    """The API key that it came with."""
     service: ServiceStory | None = None
     spare: bool = False
     """Whether another pool or a provider of its service can take it, so that a pool's rejection is not its end."""
-    key_id: str = ""
-    """The API key that it came with."""
     tokenizers: Waits = ()
 
     @property
@@ -127,8 +127,8 @@ def gateway_request(
         NONE if keyed is None else keyed.source,
         keyed is not None and keyed.salted,
         tracked, proxied, witness, comparable, facts.agent, facts.workflow_id, hop, facts.client_request_id, lease,
-        "" if model == entry.served_model else model, door, facts.parent_session, reporting_tenant,
-        None, False, caller.key_id, () if keyed is None else keyed.tokenizers,
+        "" if model == entry.served_model else model, door, facts.parent_session, reporting_tenant, caller.key_id,
+        None, False, () if keyed is None else keyed.tokenizers,
     )  # fmt: skip
 
 

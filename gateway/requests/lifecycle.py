@@ -153,6 +153,8 @@ class RequestLifecycle:
         record.decision, record.service = decision, request.service
         if earlier is None:
             self.recent.add(record)
+        for notify in self._listeners.sent_out:
+            notify(record, monotonic())
         return record
 
     def provider_ended(self, record: DecisionRecord, outcome: str, now: float, error: str = "") -> None:

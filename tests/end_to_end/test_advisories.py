@@ -136,7 +136,7 @@ def advisories_need_no_preflight_and_leave_no_token(program: Program, advisories
 
 
 def decision_page_names_the_advisory(program: Program, page: Page, decision_id: str) -> None:
-    sign_in(page, f"{program.url}/decisions/{decision_id}", "admin", program.secrets["admin_password"])
+    sign_in(page, f"{program.url}/requests/{decision_id}", "admin", program.secrets["admin_password"])
     for words in ("An advisory announced it", "KV (", "from node kv-"):
         expect(page.locator("main")).to_contain_text(words, timeout=4 * PATIENCE_MS)
 

@@ -86,7 +86,7 @@ def a_slow_request_is_explained(page: Page, program: Program) -> None:
     status, headers, answer = program.answer("/v1/chat/completions", body)
     assert status == 200, answer
     decision_id = headers["x-headway-decision"]
-    go(page, program, f"/decisions/{decision_id}")
+    go(page, program, f"/requests/{decision_id}")
     expect(page.get_by_role("heading", name="Reason", exact=True)).to_be_visible()
     expect(page.get_by_role("heading", name="What happened")).to_be_visible()
     expect(page.locator("#decision")).to_contain_text(BAD)

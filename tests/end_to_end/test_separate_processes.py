@@ -71,7 +71,7 @@ async def status_of(client: aiohttp.ClientSession, url: str) -> int:
 
 async def test_pages_live_data_and_the_api_are_served_through_the_gateway(program: Program) -> None:
     async with signed_in(program) as client:
-        for path in ("/", "/decisions", "/policies", "/access", "/audit", "/api/v1/engines"):
+        for path in ("/", "/requests", "/policies", "/access", "/audit", "/api/v1/engines"):
             assert await status_of(client, program.url + path) == 200, path
         async with client.ws_connect(f"{program.url}/ws/fleet", headers={"origin": program.url}) as live:
             for _ in range(3):
@@ -89,7 +89,7 @@ async def test_console_shows_decisions_that_only_the_gateway_holds(program: Prog
         async with client.get(f"{program.url}/fleet/decisions/{name}") as answered:
             story = await answered.json()
         assert story["outcome"]["state"] == "running"
-        assert await status_of(client, f"{program.url}/decisions/{name}") == 200
+        assert await status_of(client, f"{program.url}/requests/{name}") == 200
         async with client.get(f"{program.url}/fleet/engines/{story['decision']['engine_id']}") as card:
             assert (await card.json())["decisions"]
     assert not program.ask("SELECT 1 FROM controlplane_decisionindex WHERE decision_id = ?", name)

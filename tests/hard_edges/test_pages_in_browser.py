@@ -234,7 +234,7 @@ def visited(running: LiveProgram, signed_in: BrowserContext) -> list[Visited]:
 def test_no_address_responds_with_a_server_error(visited: list[Visited]) -> None:
     assert [(page.address, page.status) for page in visited if page.status >= 500] == []
     shown = {page.address for page in visited if page.status == 200 and page.kind.startswith("text/html")}
-    assert {"/", "/topology", "/policies", "/audit", "/jobs", "/access", "/login"} <= shown
+    assert {"/", "/engines", "/policies", "/audit", "/jobs", "/access", "/login"} <= shown
     assert len(shown) >= 8
 
 

@@ -23,6 +23,7 @@ from controlplane.platform.resource.declared_field import FieldAccess, declarati
 from controlplane.platform.resource.field_text import read_texts, texts_of
 from controlplane.platform.resource.resource import Resource
 from controlplane.policies.resources import POLICIES
+from controlplane.usage.budgets import BUDGETS, PRICES
 from tests.controlplane.conftest import bus
 from tests.controlplane.platform.api.conftest import shared_world, world
 from tests.controlplane.platform.api.world import Api, World
@@ -31,7 +32,7 @@ from web.shell.resource_form import facts, form_fields, typed_changes, typed_val
 __all__ = ["bus", "shared_world", "world"]
 
 pytestmark = pytest.mark.django_db
-RESOURCES = [REGIONS, POOLS, ENGINES, TENANTS, KEYS, POLICIES, SERVICES, GROUP_GRANTS]
+RESOURCES = [REGIONS, POOLS, ENGINES, TENANTS, KEYS, POLICIES, SERVICES, GROUP_GRANTS, BUDGETS, PRICES]
 every_resource = pytest.mark.parametrize("resource", RESOURCES, ids=lambda resource: resource.noun)
 
 

@@ -22,10 +22,12 @@ ROUNDS = 5
 UNSTORED_S = 300
 PAGES = (
     "/", "/?range=1h", "/fleet/history?range=5m", "/fleet/history?range=1h", "/fleet/history?range=24h",
-    "/fleet/engines/engine-e-02", "/topology", "/topology?engine=engine-e-02", "/topology?q=e-9", "/topology/live",
-    "/decisions",
+    "/fleet/engines/engine-e-02", "/engines", "/engines?engine=engine-e-02", "/engines?q=e-9", "/engines/live",
+    "/requests",
     "/policies", "/policies/pool-0", "/access/keys", "/access/people", "/access/sessions", "/access/tenants",
-    "/access/you", "/audit", "/jobs", "/kv", "/sovereignty", "/services", "/capacity", "/regions",
+    "/access/you", "/audit", "/jobs", "/cache/store",
+    "/regions/sovereignty", "/engines/services", "/regions/capacity", "/regions",
+    "/usage", "/usage/budgets", "/usage/prices",
     "/automation", "/automation/pool-0", "/automation/pool-0?fragment=1", "/automation/pool-0/timeline?range=1h",
     "/automation/pool-0/timeline?range=24h",
 )  # fmt: skip

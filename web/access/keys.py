@@ -31,6 +31,7 @@ from controlplane.platform.models.tenant import Tenant
 from controlplane.platform.outage.bus_revocations import bus_revocations
 from controlplane.platform.revisions import StaleRevisionError
 from controlplane.platform.role import ALL_POOLS, Role
+from controlplane.usage.summary import usage_of
 from gateway.bus.bus import BusAwayError
 from web.access.key_form import CHANGED, change_fields, creation_fields, typed_key
 from web.access.page import PAGE_ROWS, access_page, admins_only
@@ -177,6 +178,8 @@ def _page(
         state=state,
         creating=creating,
         opened=row(opened, now) if opened else None,
+        usage=usage_of(console_actor(request), opened.tenant.slug, opened.key_id) if opened else None,
+        owner_budget=kept(tenant=opened.tenant.slug, key_id=opened.key_id) if opened else "",
         made=row(made, now) if made else None,
         text=text,
         fields=filled(fields, typed, problems),

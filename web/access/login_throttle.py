@@ -31,6 +31,7 @@ WINDOW_S = 30.0
 NAME_WINDOW_S = 300.0
 MAX_CODES = 20
 CODE_WINDOW_S = 3600.0
+MAX_UNNAMED = 100
 MAX_HASH_WAIT_S = 10.0
 MAX_ADDRESSES_OF_PERSON = 100
 MAX_FORGOTTEN = 500
@@ -62,7 +63,7 @@ class LoginThrottle:
 
     def attempt_without_name(self, address: str) -> int:
         """Use one attempt that names no person, as `attempt` does."""
-        return self._charge(lambda: [(_key("address", source_of(address) or address), MAX_PER_ADDRESS, WINDOW_S)])
+        return self._charge(lambda: [(_key("unnamed", source_of(address) or address), MAX_UNNAMED, WINDOW_S)])
 
     def _charge(self, buckets: Callable[[], list[Bucket]]) -> int:
         now_s = self._clock()

@@ -16,6 +16,7 @@ from allauth.socialaccount.providers.openid_connect.provider import OpenIDConnec
 from allauth.socialaccount.providers.openid_connect.views import OpenIDConnectOAuth2Adapter
 from django.conf import settings
 from django.contrib.auth.decorators import login_not_required
+from django.db import IntegrityError
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.utils.crypto import constant_time_compare
@@ -95,6 +96,8 @@ class _VerifiedTokens(OpenIDConnectOAuth2Adapter):
             user = admit(settings.OIDC_ISSUER, claims, groups)
         except NotAdmittedError as error:
             raise ImmediateHttpResponse(login_form(request, error=str(error), status=403)) from error
+        except IntegrityError as error:
+            raise OAuth2Error("another first sign-in of this person was faster") from error
         target = safe_next(request, self.state.get("next") or "")
         enter(request, user, PROVIDER)
         raise ImmediateHttpResponse(redirect(target))

@@ -16,6 +16,7 @@ from controlplane.platform.models.tenant import Tenant
 from controlplane.platform.recorded_change import InUseError
 from controlplane.platform.resource.declared_field import settable_fields
 from controlplane.platform.revisions import StaleRevisionError
+from controlplane.usage.summary import usage_of
 from web.access.page import PAGE_ROWS, access_page, admins_only
 from web.shell.console_request import asked, console_actor, go, kept, listed, row_number, typed_fields, why
 from web.shell.form_field import FormField, filled, general_problem
@@ -102,6 +103,8 @@ def _page(
         keep=kept(q=wanted),
         creating=creating,
         opened=shown,
+        usage=usage_of(console_actor(request), shown.slug) if shown else None,
+        owner_budget=kept(tenant=shown.slug) if shown else "",
         fields=filled(fields, typed, problems),
         problem=general_problem(fields, problems),
         deleting=shown is not None and "delete" in request.GET,

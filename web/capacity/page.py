@@ -76,7 +76,7 @@ def _moments(since: float, steps: int) -> tuple[Tick, ...]:
     )
 
 
-PAGE = "Capacity"
+PAGE = "Regions"
 
 
 _FIELDS = (
@@ -98,7 +98,7 @@ def capacity(request: HttpRequest) -> HttpResponse:
         days, reserved, on_demand, utilization = (float(field.value) for field in fields)
         plan = installation_plan(time.time(), Prices(reserved, on_demand, utilization, days))
     context = shell_context(
-        request, page=PAGE, fields=fields, wrong=wrong, **(_plan(plan, utilization) if plan else {})
+        request, page=PAGE, tab="capacity", fields=fields, wrong=wrong, **(_plan(plan, utilization) if plan else {})
     )
     return render(request, "capacity/page.html", context, status=422 if wrong else 200)
 

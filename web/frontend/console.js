@@ -10,9 +10,11 @@ import './charts/unbound.js';
 import { startFleetPage } from './fleet/fleet_page.js';
 import { listenToShellKeys } from './shell/keys.js';
 import { startMenus } from './shell/menus.js';
+import { startPalette } from './shell/palette.js';
 import { startTheme } from './shell/theme.js';
 
 startTheme(document.getElementById('theme-button'));
 startMenus();
+startPalette();
 listenToShellKeys();
 if (document.getElementById('fleet')) startFleetPage();

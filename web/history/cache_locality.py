@@ -29,7 +29,9 @@ def cache_locality(request: HttpRequest) -> HttpResponse:
     """Show one row per pool: its placement, its hottest prefix, and the accuracy of its engines' indexes."""
     now, intake = time.time(), cache_locality_intake()
     rows = [_row(pool, intake.of(pool.slug, now)) for pool in shown_pools(console_actor(request))]
-    return render(request, "history/cache_locality.html", shell_context(request, page="Cache locality", rows=rows))
+    return render(
+        request, "history/cache_locality.html", shell_context(request, page="Cache", tab="locality", rows=rows)
+    )
 
 
 @require_safe
@@ -41,7 +43,7 @@ def cache_locality_pool(request: HttpRequest, slug: str) -> HttpResponse:
     if asked_for["window"] not in WINDOWS:
         asked_for["window"] = DEFAULTS["window"]
     report = cache_locality_intake().of(pool.slug, now)
-    here = reverse("cache-locality-pool", args=[pool.slug])
+    here = reverse("cache-pool", args=[pool.slug])
     chosen = {name: value for name, value in asked_for.items() if value != DEFAULTS.get(name)}
 
     def link(**changes: str) -> str:
@@ -50,7 +52,7 @@ def cache_locality_pool(request: HttpRequest, slug: str) -> HttpResponse:
 
     context = shell_context(
         request,
-        page="Cache locality",
+        page="Cache",
         pool=pool,
         report=report,
         fragment=link(fragment="1"),

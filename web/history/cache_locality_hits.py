@@ -29,7 +29,7 @@ def ttft_picture(locality: PoolCacheLocality, window: str, link: Link) -> dict[s
     rows = [
         {
             "name": engine.name,
-            "slow": with_query("/decisions", pool=locality.pool_id, engine=engine.name, late=1),
+            "slow": with_query("/requests", pool=locality.pool_id, engine=engine.name, late=1),
             "requests": split.requests,
             "mean": _side(split.mean, end_s),
             "p90": _side(split.p90, end_s),
@@ -103,7 +103,7 @@ def _row(locality: PoolCacheLocality, engine: EngineCacheLocality, now: float) -
         "trust": _TRUSTS.get(engine.trust, "Unknown"),
         "cause": CAUSE_TITLES.get(engine.cause, engine.cause),
         "since": f"{span(now - engine.trust_since)} ago" if engine.trust_since is not None else "the gateway started",
-        "link": with_query("/decisions", pool=locality.pool_id, engine=engine.name, mismatch=engine.cause),
+        "link": with_query("/requests", pool=locality.pool_id, engine=engine.name, mismatch=engine.cause),
     }
 
 

@@ -30,8 +30,8 @@ from web.shell.frame import shell_context
 from web.shell.no_role import needs_all_pools
 from web.shell.rejection import FormRejection, attempted
 
-ADDRESS = "/kv"
-PAGE = "KV store"
+ADDRESS = "/cache/store"
+PAGE = "Cache"
 MAX_ROWS = 200
 SAID = {
     "deleted": "Node deleted. A restarted node registers again.",
@@ -83,6 +83,7 @@ def _page(request: HttpRequest, *, problem: str = "", status: int = 200) -> Http
     context = shell_context(
         request,
         page=PAGE,
+        tab="store",
         rows=[(row, keep.get(row.name, ())) for row in rows],
         more=max(0, nodes.count() - len(rows)) if len(rows) == MAX_ROWS else 0,
         matrix=transfer_matrix(rows, names),

@@ -33,7 +33,7 @@ class PinRow:
     @property
     def address(self) -> str:
         """URL of the dialog that ends the pin."""
-        return with_query("/kv", unpin=self.pin.name, node=self.node.name, tenant=self.pin.tenant)
+        return with_query("/cache/store", unpin=self.pin.name, node=self.node.name, tenant=self.pin.tenant)
 
 
 def pin_rows(nodes: Sequence[NodeRow], now: datetime) -> list[PinRow]:

@@ -13,6 +13,8 @@ from typing import Protocol
 from controlplane.history.annotation import Annotation
 from controlplane.history.bucket import Column
 from controlplane.history.rollups import HOUR_TOPIC, decode_hour
+from controlplane.incidents.notices import TOPIC as INCIDENTS_TOPIC
+from controlplane.incidents.notices import IncidentNotice, decode_notices
 from controlplane.platform.bus import get_bus
 from controlplane.platform.live_fleet.samples import FleetSamples, fleet_samples
 from gateway.contracts.fleet_sample import FleetSample
@@ -56,6 +58,7 @@ class FleetFeed:
         self._keyframes: dict[Scope, bytes] = {}
         """Keyframes of the newest state, encoded on demand."""
         self._verdicts: dict[Scope, SteadyVerdict] = {}
+        self._incidents: tuple[IncidentNotice, ...] = ()
         self._started = False
         self._ends: list[Callable[[], None]] = []
 
@@ -69,6 +72,7 @@ class FleetFeed:
         self._ends = [
             samples.subscribe(self.take),
             bus.subscribe(HOUR_TOPIC, lambda _topic, value: self.take_hour(value)),
+            bus.subscribe(INCIDENTS_TOPIC, lambda _topic, value: self.take_incidents(value)),
         ]
 
     def stop(self) -> None:
@@ -105,6 +109,16 @@ class FleetFeed:
             seq = self._seq
         for viewer in viewers:
             viewer.offer(seq, frames[viewer.scope])
+
+    def take_incidents(self, value: bytes) -> None:
+        """Use these incidents in the sentence from the next sample on."""
+        try:
+            notices = decode_notices(value).notices
+        except UnreadableMessageError as error:
+            logger.warning("the incidents are unreadable and were dropped: %s", error)
+            return
+        with self._lock:
+            self._incidents = notices
 
     def join(self, scope: Scope = None) -> Viewer:
         """Add a viewer of these pools on the running event loop; its first frame is a keyframe."""
@@ -183,7 +197,9 @@ class FleetFeed:
         if seen.latest is None:
             return judge(None)
         steady = self._verdicts.setdefault(scope, SteadyVerdict())
-        return steady.show(judge(seen.latest, seen.markers(), seen.recent(), steady.shown), seen.latest.at)
+        incidents = [item for item in self._incidents if scope is None or item.pool in scope]
+        verdict = judge(seen.latest, seen.markers(), seen.recent(), steady.shown, incidents)
+        return steady.show(verdict, seen.latest.at)
 
 
 @cache

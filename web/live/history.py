@@ -15,7 +15,7 @@ from controlplane.history.window import FleetWindow
 from gateway.contracts.cache_locality_sample import PoolCacheLocality
 from gateway.contracts.fleet_sample import FleetSample
 from web.live.peak_strip import PeakStrip
-from web.live.recent_state import LatenessWatch, RecentState, recent_state
+from web.live.recent_state import RecentState, recent_state
 from web.live.scope import Scope, scoped_column, scoped_markers, scoped_sample
 
 KEY_DIGITS = 6
@@ -62,7 +62,6 @@ class FleetHistory:
         # Pictures of the past end with these; a finished one does not change, so it is merged once.
         self._fine: deque[Column] = deque(maxlen=columns // _PARTS)
         self.hour = PeakStrip()
-        self.lateness = LatenessWatch()
         self.markers = AnnotationLog(span_s=columns * COLUMN_S)
 
     def add(self, sample: FleetSample) -> bool:
@@ -73,7 +72,6 @@ class FleetHistory:
         self._merge_finished()
         self.hour.add(sample)
         self.markers.follow(before, sample)
-        self.lateness.follow(before, sample)
         return True
 
     @property
@@ -167,13 +165,13 @@ class ScopedHistory:
     def recent(self) -> RecentState:
         """Return the recent state from the last columns, as input of the sentence."""
         columns = [scoped_column(column, self._scope) for column in self._history.columns()]
-        at = self.latest.at if self.latest is not None else 0.0
-        state = recent_state(columns, COLUMN_S, self._history.lateness.recent(at))
+        state = recent_state(columns, COLUMN_S)
         if not state.nothing_s or self.latest is None:
             return state
         lacks = {}
         for engine in self.latest.engines:
-            word = cache_locality_intake().of(engine.pool_id, at) if engine.engine_id in state.nothing_s else None
+            idle = engine.engine_id in state.nothing_s
+            word = cache_locality_intake().of(engine.pool_id, self.latest.at) if idle else None
             lacks[engine.engine_id] = missing_prefix(word.pool, engine.engine_id) if word is not None else ""
         return replace(state, lacks=lacks)
 

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from controlplane.history.bucket import PEAK_FLOATS, POOL_FLOATS, Column
-from gateway.contracts.fleet_sample import FleetSample, Lateness
 
 MEAN_S = 15.0
 """Window in seconds over which work and rates are averaged; the browser's readout uses the same one."""
@@ -16,7 +15,6 @@ NOTHING_FOR_S = 20.0
 
 _MEAN_S = len(PEAK_FLOATS)
 _RUNNING, _BOUND = PEAK_FLOATS.index("running"), PEAK_FLOATS.index("bound")
-_ON_TIME = POOL_FLOATS.index("on_time")
 _WAITING = tuple(POOL_FLOATS.index(name) for name in ("unbound", "bound"))
 
 
@@ -28,10 +26,6 @@ class RecentState:
     """Mean in-flight seconds over MEAN_S."""
     nothing_s: Mapping[str, float] = field(default_factory=dict)
     """Seconds for which an engine has been idle although requests waited in its pool; other engines are omitted."""
-    lateness: Lateness | None = None
-    """The last episode of gateway lateness, if it is ongoing or has just ended."""
-    worst: Mapping[str, float] = field(default_factory=dict)
-    """Lowest on-time share by pool since that episode began."""
     lacks: Mapping[str, str] = field(default_factory=dict)
     """By idle engine: the start of the key of a frequently used prefix that it lacks."""
 
@@ -39,19 +33,13 @@ class RecentState:
 NO_RECENT_STATE = RecentState()
 
 
-def recent_state(columns: Sequence[Column], column_s: float, lateness: Lateness | None) -> RecentState:
+def recent_state(columns: Sequence[Column], column_s: float) -> RecentState:
     """Return the state of the columns (oldest first, the newest incomplete), all on the newest column's roster."""
     if not columns:
-        return RecentState(lateness=lateness)
+        return NO_RECENT_STATE
     newest = columns[-1]
     recent = [item for item in columns if item.index > newest.index - math.ceil(MEAN_S / column_s)]
-    since = lateness.since if lateness is not None else math.inf
-    worst: dict[str, float] = {}
-    for column in columns:
-        for pool_id, values in column.pools.items():
-            if (column.index + 1) * column_s >= since and not math.isnan(values[_ON_TIME]):
-                worst[pool_id] = min(values[_ON_TIME], worst.get(pool_id, 1.0))
-    return RecentState(_means(recent), _starved(columns, column_s), lateness, worst)
+    return RecentState(_means(recent), _starved(columns, column_s))
 
 
 def _means(columns: Sequence[Column]) -> dict[str, float]:
@@ -87,35 +75,3 @@ def _starved(columns: Sequence[Column], column_s: float) -> dict[str, float]:
 
 def _waits(values: Sequence[float]) -> bool:
     return any(values[index] > 0 for index in _WAITING)
-
-
-class LatenessWatch:
-    """Remembers when the gateway was last late. Mutable state: that episode, and when it was last observed.
-
-    Missing samples count as lateness if the gateway does not report it. A gateway that restarts begins again at zero.
-    """
-
-    def __init__(self, gap_s: float = 2.0, kept_s: float = 60.0) -> None:
-        self._gap_s = gap_s
-        self._kept_s = kept_s
-        self._episode: Lateness | None = None
-        self._seen_at = -math.inf
-
-    def follow(self, before: FleetSample | None, sample: FleetSample) -> None:
-        """Add the sample that follows `before`."""
-        if sample.lateness is not None:
-            self._episode, self._seen_at = sample.lateness, sample.at
-        elif before is not None and sample.seq > before.seq and sample.at - before.at > self._gap_s:
-            last = self.recent(sample.at)
-            away_s = sample.at - before.at
-            self._episode = Lateness(
-                since=last.since if last else before.at,
-                lapses=(last.lapses if last else 0) + 1,
-                away_s=(last.away_s if last else 0.0) + away_s,
-                rejects=False,
-            )
-            self._seen_at = sample.at
-
-    def recent(self, at: float) -> Lateness | None:
-        """Return the episode of lateness that is ongoing at Unix second `at` or ended shortly before it."""
-        return self._episode if at - self._seen_at <= self._kept_s else None

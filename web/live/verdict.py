@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from controlplane.history.annotation import Annotation
+from controlplane.incidents.notices import STAYS, IncidentNotice, mark_of
 from controlplane.platform.format import (
     NARROW_SPACE,
     clock_time,
@@ -21,12 +22,13 @@ from controlplane.platform.format import (
 )
 from controlplane.platform.live_fleet.deciding_alone import REMEDY, deciding_alone, named
 from gateway.contracts.fleet_sample import TAKING_WORK, EngineSample, FleetSample, Lateness, PoolSample
+from planning.incidents.signs import ON_TIME_TARGET as TARGET
 from routing.values import reasons
 from web.live.recent_state import MEAN_S, NO_RECENT_STATE, RecentState
 
 STAYS_S = 5.0
 """Seconds for which a sentence stays, so that it can be read, unless an engine is lost."""
-ON_TIME_TARGET = 0.90
+ON_TIME_TARGET = TARGET
 """Share of requests within the TTFT SLO that counts as goodput; below it the fleet is in trouble."""
 QUIET = "No problems."
 RECOVERED_FOR_S = 60.0
@@ -37,8 +39,6 @@ NOTABLE_WAIT_S = 1.0
 NOTABLE_RATIO = 2.0
 STILL_NOTABLE = 0.7
 """The engine named as the busiest stays named until it falls below this share of both limits."""
-BETTER_BY = 0.02
-"""An on-time share this far above its lowest value counts as improving."""
 _MISSED = {"late": "are late", "failed": "fail", "rejected": "are rejected"}
 """The three ways to miss an objective: counts of a PoolSample, and the words of the sentence."""
 _REJECTIONS = {
@@ -67,6 +67,10 @@ class FleetVerdict(msgspec.Struct, frozen=True, gc=False):
     """The pool whose requests are late; empty if the sentence is not about late requests."""
     late_since: float = 0.0
     """Unix second since which requests are late."""
+    mark: str = ""
+    """Figure for the title of the browser's tab while an incident is open."""
+    incident: int = 0
+    """Number of the incident that the sentence is about; 0: none."""
 
 
 def judge(
@@ -74,10 +78,12 @@ def judge(
     markers: Sequence[Annotation] = (),
     recent: RecentState = NO_RECENT_STATE,
     said: FleetVerdict | None = None,
+    incidents: Sequence[IncidentNotice] = (),
 ) -> FleetVerdict:
     """Return the most urgent true statement about the sample.
 
-    `markers` are those of the last minutes, `recent` is the state of the last seconds, `said` is the current sentence.
+    `markers` are those of the last minutes, `recent` is the state of the last seconds, `said` is the current sentence,
+    `incidents` are the open ones, followed by those that closed in the last minutes.
     """
     if sample is None:
         return FleetVerdict(
@@ -88,9 +94,11 @@ def judge(
             "quiet", "No engines yet.", "Connect one, or run make run for a demo fleet of 8.", shape="unknown"
         )
     findings = (
+        _incident(incidents),
         _lost(sample),
-        _late(sample, recent),
+        _late(sample),
         _gateway_late(sample),
+        _closed_incident(incidents, sample.at),
         _troubled(sample, recent),
         _starved(sample, recent),
         _decided_alone(sample),
@@ -134,7 +142,31 @@ def _lost(sample: FleetSample) -> FleetVerdict | None:
     return FleetVerdict("bad", lead, text, first.engine_id, "lost")
 
 
-def _late(sample: FleetSample, recent: RecentState) -> FleetVerdict | None:
+def _incident(incidents: Sequence[IncidentNotice]) -> FleetVerdict | None:
+    """Return the newest open incident; its memory outlives samples, so its onset and sentence are used."""
+    newest = next((item for item in incidents if item.closed is None), None)
+    if newest is None:
+        return None
+    others = sum(item.closed is None for item in incidents) - 1
+    more = f" {count(others, 'other incident')} open." if others else ""
+    text = f"Since {clock_time(newest.onset)}: {newest.text}{more}"
+    verdict = FleetVerdict(
+        "bad", f"{newest.title}.", text, shape="lost", late_pool_id=newest.pool, late_since=newest.onset
+    )
+    return msgspec.structs.replace(verdict, mark=mark_of(newest), incident=newest.number)
+
+
+def _closed_incident(incidents: Sequence[IncidentNotice], at: float) -> FleetVerdict | None:
+    """Return the incident that closed last, while its sentence stays."""
+    closed = [item for item in incidents if item.closed is not None and at - item.closed <= STAYS.total_seconds()]
+    if not closed:
+        return None
+    last = max(closed, key=lambda item: item.closed or 0.0)
+    text = f"From {clock_time(last.onset)} to {clock_time(last.closed or at)}: {last.title}. {last.text}"
+    return FleetVerdict("ok", "Recovered.", text, incident=last.number)
+
+
+def _late(sample: FleetSample) -> FleetVerdict | None:
     worst = min(
         (pool for pool in sample.pools if pool.on_time_share is not None),
         key=lambda pool: (pool.on_time_share, pool.name),
@@ -147,17 +179,12 @@ def _late(sample: FleetSample, recent: RecentState) -> FleetVerdict | None:
         f"{sample.window_s:.0f} s; {missed_words(worst)}, {worst.unbound + (worst.bound or 0):,} waiting."
     )
     missed = max(_MISSED, key=lambda name: getattr(worst, name) or 0)
-    since = recent.lateness.since if recent.lateness is not None else sample.at - sample.window_s
     lead = f"Requests {_MISSED[missed]}."
-    late = FleetVerdict("bad", lead, text, shape="lost", late_pool_id=worst.pool_id, late_since=since)
-    if recent.lateness is None:
-        return late
-    lowest = min(recent.worst.get(worst.pool_id, 1.0), worst.on_time_share)
-    trend = " Improving." if worst.on_time_share > lowest + BETTER_BY else ""
     if sample.lateness is not None:
         lead = "The gateway and requests are late." if missed == "late" else f"The gateway is late. {lead}"
-    text = f"{_stood_still(recent.lateness)}. {text[:-1]}; lowest {percent(lowest)}.{trend}"
-    return msgspec.structs.replace(late, lead=lead, text=text)
+        text = f"{_stood_still(sample.lateness)}. {text}"
+    since = sample.at - sample.window_s
+    return FleetVerdict("bad", lead, text, shape="lost", late_pool_id=worst.pool_id, late_since=since)
 
 
 def _gateway_late(sample: FleetSample) -> FleetVerdict | None:

@@ -43,7 +43,7 @@ def policies(request: HttpRequest) -> HttpResponse:
     ]
     waiting = sum(len(drafts[state.policy.pk]) for state in states)
     context = shell_context(
-        request, page="Policies", rows=rows, summary=_summary(states, waiting), silent=sample is None
+        request, page="Policies", tab="policies", rows=rows, summary=_summary(states, waiting), silent=sample is None
     )
     return render(request, "policies/policies.html", context)
 

@@ -31,6 +31,7 @@ def regions(request: HttpRequest) -> HttpResponse:
     context = shell_context(
         request,
         page=PAGE,
+        tab="traffic",
         rows=rows,
         flow=flow(rows),
         finding=_finding(rows),

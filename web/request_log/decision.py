@@ -39,12 +39,12 @@ def decision(request: HttpRequest, decision_id: str) -> HttpResponse:
     actor = console_actor(request)
     match = find_decision(actor, decision_id)
     if match is None:
-        context = shell_context(request, page="Decisions", decision_id=decision_id[:64], missing=True)
+        context = shell_context(request, page="Requests", decision_id=decision_id[:64], missing=True)
         return render(request, "request_log/decision_missing.html", context, status=404)
     if match.record is None:
-        context = shell_context(request, page="Decisions", decision_id=decision_id, gone=match.gone, row=match.row)
+        context = shell_context(request, page="Requests", decision_id=decision_id, gone=match.gone, row=match.row)
         return render(request, "request_log/decision_missing.html", context, status=410)
-    context = shell_context(request, page="Decisions", **_context(actor, match, match.record))
+    context = shell_context(request, page="Requests", **_context(actor, match, match.record))
     return render(request, "request_log/decision.html", context)
 
 

@@ -27,7 +27,7 @@ from web.request_log.decision_states import SHAPES, states_and_running
 from web.shell.console_request import console_actor, filter_chips, row_number, with_query
 from web.shell.frame import shell_context
 
-ADDRESS = "/decisions"
+ADDRESS = "/requests"
 PAGE_ROWS = 50
 TAP_ROWS = 100
 MAX_POOLS = 1000
@@ -59,7 +59,7 @@ def decisions(request: HttpRequest) -> HttpResponse:
         problem = str(error)
     context = shell_context(
         request,
-        page="Decisions",
+        page="Requests",
         filter=wanted,
         rows=lines(rows),
         strip=shown,

@@ -115,12 +115,12 @@ def _page(request: HttpRequest, rejection: FormRejection | None = None, *, creat
     if opened is not None and "delete" in request.GET and not may_change:
         needed = f"This requires the role operator in pool {opened.pool.slug}."
     if needed:
-        return lacks_role(request, "Trials", needed, ADDRESS)
+        return lacks_role(request, "Policies", needed, ADDRESS)
     fields = _fields(actor, creating, now) if creating else []
     typed = typed_fields(request)
     context = shell_context(
         request,
-        page="Trials",
+        page="Policies",
         tab="recordings",
         rows=[_row(item, now) for item in page.object_list],
         paging=page,

@@ -19,7 +19,7 @@ from controlplane.platform.outage.unwritable import Cause, cause_of, database_wr
 from controlplane.platform.request_actor import request_id_of
 from gateway.server.http.openai_error import error_body
 from kvstore.node.disk_space import space_of
-from web.shell.frame import NAVIGATION, NavigationItem, shell_context
+from web.shell.frame import ITEMS, shell_context
 
 Handler = Callable[[HttpRequest], HttpResponse]
 _API = "/api/"
@@ -150,7 +150,9 @@ def _words(request: HttpRequest, status: int, title: str, sentence: str) -> dict
     return shell_context(request, page=title, **words)
 
 
-def _nearest(path: str) -> NavigationItem:
-    """Return the page in the navigation that the URL belongs to; Fleet if there is none."""
-    pages = [item for group in NAVIGATION for item in group]
-    return next((item for item in pages if item.address != "/" and path.startswith(item.address)), pages[0])
+def _nearest(path: str) -> dict[str, str]:
+    """Return the page that the URL belongs to, with its name and address; Fleet if there is none."""
+    pages = {item.address: item.name for item in ITEMS}
+    pages |= {address: name for item in ITEMS for _, name, address in item.tabs if address != item.address}
+    address = max((address for address in pages if f"{path}/".startswith(f"{address}/")), key=len, default="/")
+    return {"name": pages[address], "address": address}

@@ -11,52 +11,131 @@ from django.conf import settings
 from django.contrib.staticfiles import finders
 from django.http import HttpRequest
 
+from controlplane.incidents.notices import mark_of, open_notices
 from controlplane.platform.environment import BASE_DIR
+from web.shell.console_request import console_actor
 
 THEMES = ("dark", "light")
 THEME_COOKIE = "theme"
 SCRIPT = "dist/console.js"
 
 
+Tab = tuple[str, str, str]
+"""The key, name, and address of a tab."""
+
+
 @dataclass(frozen=True, slots=True)
 class NavigationItem:
-    """One page in the navigation on the left; `icon` is a symbol of templates/shell/icons.svg."""
+    """One item in the navigation on the left; `icon` is a symbol of templates/shell/icons.svg."""
 
     name: str
     address: str
     icon: str
+    key: str
+    """Opens the page after G."""
+    tabs: tuple[Tab, ...] = ()
+    """The pages below the item; the item opens the first."""
+
+
+@dataclass(frozen=True, slots=True)
+class NavigationGroup:
+    """Items for one kind of work."""
+
+    name: str
+    items: tuple[NavigationItem, ...]
 
 
 NAVIGATION = (
-    (
-        NavigationItem("Fleet", "/", "fleet"),
-        NavigationItem("Decisions", "/decisions", "decisions"),
-        NavigationItem("Cache locality", "/cache-locality", "cache-locality"),
-        NavigationItem("Policies", "/policies", "policies"),
-        NavigationItem("Trials", "/trials", "trials"),
-        NavigationItem("Automation", "/automation", "automation"),
+    NavigationGroup(
+        "Watch",
+        (
+            NavigationItem("Fleet", "/", "fleet", "f"),
+            NavigationItem("Incidents", "/incidents", "incidents", "i"),
+            NavigationItem("Requests", "/requests", "decisions", "r"),
+            NavigationItem("Usage", "/usage", "usage", "s"),
+        ),
     ),
-    (
-        NavigationItem("Topology", "/topology", "topology"),
-        NavigationItem("Services", "/services", "services"),
-        NavigationItem("Regions", "/regions", "regions"),
-        NavigationItem("Sovereignty", "/sovereignty", "sovereignty"),
-        NavigationItem("Capacity", "/capacity", "capacity"),
-        NavigationItem("KV store", "/kv", "kv"),
-        NavigationItem("Jobs", "/jobs", "jobs"),
+    NavigationGroup(
+        "Change",
+        (
+            NavigationItem(
+                "Policies",
+                "/policies",
+                "policies",
+                "p",
+                (
+                    ("policies", "Policies", "/policies"),
+                    ("whatif", "What-ifs", "/trials"),
+                    ("shadow", "Shadows", "/trials/shadows"),
+                    ("canary", "Canaries", "/trials/canaries"),
+                    ("recordings", "Recordings", "/trials/recordings"),
+                ),
+            ),
+            NavigationItem("Automation", "/automation", "automation", "m"),
+        ),
     ),
-    (NavigationItem("Audit", "/audit", "audit"), NavigationItem("Access", "/access", "access")),
+    NavigationGroup(
+        "Run",
+        (
+            NavigationItem(
+                "Engines",
+                "/engines",
+                "topology",
+                "e",
+                (("engines", "Engines", "/engines"), ("services", "Services", "/engines/services")),
+            ),
+            NavigationItem(
+                "Cache",
+                "/cache",
+                "kv",
+                "c",
+                (("locality", "Locality", "/cache"), ("store", "KV store", "/cache/store")),
+            ),
+            NavigationItem(
+                "Regions",
+                "/regions",
+                "regions",
+                "g",
+                (
+                    ("traffic", "Traffic", "/regions"),
+                    ("sovereignty", "Sovereignty", "/regions/sovereignty"),
+                    ("capacity", "Capacity", "/regions/capacity"),
+                ),
+            ),
+        ),
+    ),
+    NavigationGroup(
+        "Settings",
+        (
+            NavigationItem("Access", "/access", "access", "a"),
+            NavigationItem("Audit", "/audit", "audit", "u"),
+            NavigationItem("Jobs", "/jobs", "jobs", "j"),
+        ),
+    ),
 )
-"""Groups of pages. A page is listed here once it exists."""
+"""An item is listed here once its page exists."""
+ITEMS = tuple(item for group in NAVIGATION for item in group.items)
 
 
 def shell_context(request: HttpRequest, **page: Any) -> dict[str, Any]:
-    """Return a page's template context: the shell's part and the page's own part."""
+    """Return a page's template context: the shell's part and the page's own part.
+
+    `page` is the name of its navigation item. `tab` is the key of its tab; pages below a tab have none.
+    """
     theme = request.COOKIES.get(THEME_COOKIE, "")
+    # The login page has no person, and an error page may have no user at all.
+    known = getattr(getattr(request, "user", None), "is_authenticated", False)
+    open_ones = open_notices(console_actor(request)) if known else ()
+    item = next((item for item in ITEMS if item.name == page.get("page")), None)
+    tabs = page.get("tabs", item.tabs if item is not None else ())
     return {
         # The stored choice is rendered by the server, so that the first paint has the right colours.
         "theme": theme if theme in THEMES else "",
         "navigation": NAVIGATION,
+        "open_incidents": len(open_ones),
+        "tab_mark": mark_of(open_ones[0]) if open_ones else "",
+        "tabs": tabs,
+        "page_title": next((name for key, name, _ in tabs if key == page.get("tab")), page.get("page")),
         "version": program_version(),
         "built": console_is_built(),
         **page,

@@ -38,7 +38,7 @@ class NoRoleMiddleware:
         checks.
         """
         match = request.resolver_match
-        if match is None or match.route.startswith("api/") or _is_own(match.url_name or ""):
+        if match is None or match.route.startswith("api/") or is_own(match.url_name or ""):
             return None
         if not request.user.is_authenticated or may_somewhere(console_actor(request), Role.VIEWER):
             return None
@@ -72,7 +72,8 @@ def needs_all_pools(page: str, why: str) -> Callable[[View], View]:
     return guard
 
 
-def _is_own(name: str) -> bool:
+def is_own(name: str) -> bool:
+    """Return whether everyone can open the URL with this name."""
     return name in ONES_OWN or name.startswith(ONES_OWN_START)
 
 

@@ -135,9 +135,11 @@ class TrialPages(ABC):
     def _list(self, request: HttpRequest, rejection: FormRejection | None = None) -> HttpResponse:
         actor, creating = console_actor(request), request.method == "POST" or "new" in request.GET
         if creating and (needed := self.form_needs(request, actor)):
-            return lacks_role(request, "Trials", needed, self.address)
+            return lacks_role(request, "Policies", needed, self.address)
         paging = listed(request, self.visible(actor))
-        context = shell_context(request, page="Trials", kind=self, paging=paging, keep="", creating=creating)
+        context = shell_context(
+            request, page="Policies", tab=self.key, kind=self, paging=paging, keep="", creating=creating
+        )
         context["may_new"] = may_somewhere(actor, Role.OPERATOR)
         context |= self.rows(list(paging.object_list), actor, timezone.now())
         if creating:
@@ -152,10 +154,10 @@ class TrialPages(ABC):
     ) -> HttpResponse:
         actor, trial = console_actor(request), self._trial(request, ids)
         if needed := self.page_needs(request, trial, actor):
-            return lacks_role(request, "Trials", needed, self._address(trial))
+            return lacks_role(request, "Policies", needed, self._address(trial))
         context = shell_context(
             request,
-            page="Trials",
+            page="Policies",
             kind=self,
             refresh=f"{self._address(trial)}?fragment",
             live=f"trials/{self.key}/live.html",

@@ -106,13 +106,15 @@ class DecisionRecord(msgspec.Struct, gc=False):
     """
     service: ServiceStory | None = None
     key_id: str = ""
-    """The API key of the request; empty: none."""
+    """The API key whose use it is; empty: none."""
     unread: bool = False
     """Whether it was rejected before its prompt was read, so that its length is unknown."""
     tokenizers: tuple[tuple[str, float], ...] = ()
     """Engines whose tokenizers it waited for, with the seconds of each wait."""
     failures: tuple[tuple[str, str, float, float], ...] = ()
     """(Engine, cause, when it was chosen, when it failed) of each attempt that another one followed."""
+    usage_expires_ms: int = 0
+    """Unix milliseconds after which the usage ledger does not wait for its end; 0: it ends here; -1: it was counted."""
 
     @property
     def model_name(self) -> str:

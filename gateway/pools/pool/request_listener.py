@@ -41,6 +41,9 @@ class RequestListener:
         After a failed try, `record.outcome` is empty.
         """
 
+    def sent_out(self, record: DecisionRecord, now: float) -> None:
+        """Handle that the request goes to an external provider."""
+
     def provider_ended(self, record: DecisionRecord, now: float) -> None:
         """Handle the end of a request that went to an external provider. No engine or pool served it."""
 
@@ -68,6 +71,7 @@ class RequestListeners:
         self.left = _handlers(known, "left")
         self.ended = _handlers(known, "ended")
         self.forward_ended = _handlers(known, "forward_ended")
+        self.sent_out = _handlers(known, "sent_out")
         self.provider_ended = _handlers(known, "provider_ended")
 
 

@@ -43,7 +43,7 @@ def provider(server: Provider, settings: object) -> Provider:
     return server
 
 
-def entered(provider: Provider, client: Client, subject: str = "anna-1", page: str = "/topology") -> object:
+def entered(provider: Provider, client: Client, subject: str = "anna-1", page: str = "/engines") -> object:
     """Return the response to the provider's redirect."""
     begun = client.get(f"/login/provider?next={page}")
     assert begun.status_code == 302
@@ -56,7 +56,7 @@ def test_first_sign_in_adds_a_person_with_the_roles_of_their_groups(provider: Pr
     create_grant("others", "admin", actor=PROGRAM)
     client = Client()
     answer = entered(provider, client)
-    assert (answer.status_code, answer["Location"]) == (302, "/topology")
+    assert (answer.status_code, answer["Location"]) == (302, "/engines")
     anna = User.objects.get(username="anna")
     assert (role_in(anna, pool), role_in(anna)) == (Role.OPERATOR, None)
     assert not anna.has_usable_password()
@@ -68,7 +68,7 @@ def test_first_sign_in_adds_a_person_with_the_roles_of_their_groups(provider: Pr
     verbs = set(AuditEvent.objects.values_list("verb", flat=True))
     assert {"person.create", "person.roles_of_groups"} <= verbs
     client.post("/logout")
-    assert client.get("/topology").status_code == 302
+    assert client.get("/engines").status_code == 302
 
 
 def test_each_sign_in_has_its_own_state_nonce_and_code_challenge(provider: Provider) -> None:

@@ -64,7 +64,7 @@ def test_open_decision_has_an_address_and_is_closed_by_the_back_button(
     expect(page.locator("#drawer-name")).to_have_text("e-02")
     assert page.url.endswith("/?engine=engine-e-02")
     page.go_forward()
-    expect(page.locator("#drawer-story-page")).to_have_attribute("href", f"/decisions/{name}")
+    expect(page.locator("#drawer-story-page")).to_have_attribute("href", f"/requests/{name}")
     expect(page.locator("#drawer-story")).to_be_visible()
     page.keyboard.press("Escape")
     expect(page.locator("#drawer-story")).to_be_hidden()

@@ -126,9 +126,10 @@ def test_every_chart_has_a_table(page: Page, trouble: list[str]) -> None:
 @pytest.mark.thorough
 def test_search_opens_an_engine(page: Page) -> None:
     page.keyboard.press("/")
-    expect(page.locator("#search")).to_be_focused()
+    expect(page.locator("#palette-field")).to_be_focused()
     page.keyboard.type("e-0")
-    expect(page.locator("#search-list [role=option]")).to_have_count(8)
+    expect(page.locator("#palette-list [data-engine]").first).to_contain_text("e-01")
+    expect(page.locator("#palette-list [aria-selected=true]")).to_contain_text("e-01")
     page.keyboard.press("ArrowDown")
     page.keyboard.press("Enter")
     expect(page.locator("#drawer-name")).to_have_text("e-02")

@@ -39,7 +39,7 @@ def report(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> Report:
 
 
 def show(client: Client, query: str = "") -> str:
-    answer = client.get(f"/cache-locality/chat{query}")
+    answer = client.get(f"/cache/pools/chat{query}")
     assert answer.status_code == 200
     return re.sub(r"[ \n]+", " ", page_text(answer))
 
@@ -78,7 +78,7 @@ def test_selected_engine_shows_where_its_keys_would_move(viewer: Client, report:
     assert all(f'cache-locality-gains">{gain}</td>' in rings for gain in gains)
     assert rings.count('class="cache-locality-arc cache-locality-gone"') == 2
     # Clearing keeps the rest of the page's state.
-    assert 'data-clear href="/cache-locality/chat?window=1"' in rings
+    assert 'data-clear href="/cache/pools/chat?window=1"' in rings
     assert panel(show(viewer, "?without=e-9999"), "rings") == panel(show(viewer), "rings")
 
 
@@ -124,8 +124,8 @@ def test_ttft_is_a_stacked_chart_with_a_table_and_links_to_late_decisions(viewer
     report()
     ttft = panel(show(viewer, "?window=15"), "ttft")
     assert re.findall(r'<span class="split-name">([^<]+)', ttft) == ["e-0004", "e-0003", "e-0002", "e-0001"]
-    assert "/decisions?pool=chat&amp;engine=e-0004&amp;late=1" in ttft
-    assert 'href="/cache-locality/chat?window=15" aria-current="true"' in ttft
+    assert "/requests?pool=chat&amp;engine=e-0004&amp;late=1" in ttft
+    assert 'href="/cache/pools/chat?window=15" aria-current="true"' in ttft
     first = ttft.partition("<tbody>")[2].partition("</tr>")[0]
     cells = re.findall(r'<td class="number">([^<]+)', first)
     narrow = "\u202f"
@@ -141,7 +141,7 @@ def test_hit_deviations_show_cause_and_start_per_engine(viewer: Client, report: 
     hits = panel(page, "hits")
     assert "<b>Tokenizer.</b> It had 10% of the tokens in the index." in hits
     assert "2\u202fmin 5\u202fs ago" in hits or "2\u202fmin 6\u202fs ago" in hits
-    assert "/decisions?pool=chat&amp;engine=e-0001&amp;mismatch=tokenizer" in hits
+    assert "/requests?pool=chat&amp;engine=e-0001&amp;mismatch=tokenizer" in hits
     assert "<b>77.5</b>" in hits  # of the pool: 12400 of 16000
     scatter = panel(page, "scatter")
     assert scatter.count('class="hit-over"') == 3
@@ -155,7 +155,7 @@ def test_pool_without_reports_shows_a_message_and_no_chart(
     intake: CacheLocalityIntake = intake_of()
     monkeypatch.setattr(cache_locality, "cache_locality_intake", lambda: intake)
     assert "No gateway reports this pool" in show(viewer)
-    assert "No recent data from a gateway" in page_text(viewer.get("/cache-locality"))
+    assert "No recent data from a gateway" in page_text(viewer.get("/cache"))
 
 
 def test_idle_pool_has_empty_panels_that_state_what_is_missing(viewer: Client, report: Report) -> None:
@@ -168,8 +168,8 @@ def test_idle_pool_has_empty_panels_that_state_what_is_missing(viewer: Client, r
 
 def test_overview_lists_pools_with_their_ratio(viewer: Client, report: Report) -> None:
     report()
-    page = re.sub(r"\s+", " ", page_text(viewer.get("/cache-locality")))
-    assert '<a class="ledger-open" href="/cache-locality/chat">' in page
+    page = re.sub(r"\s+", " ", page_text(viewer.get("/cache")))
+    assert '<a class="ledger-open" href="/cache/pools/chat">' in page
     assert "77.5" in page
     assert "1 of 4 with degraded trust: tokenizer" in page
 
@@ -177,7 +177,7 @@ def test_overview_lists_pools_with_their_ratio(viewer: Client, report: Report) -
 @pytest.mark.parametrize("role", ROLES)
 def test_people_without_a_role_are_rejected(pool: Pool, report: Report, role: str) -> None:
     report()
-    status = client_of(make_person(role, pool)).get("/cache-locality/chat").status_code
+    status = client_of(make_person(role, pool)).get("/cache/pools/chat").status_code
     assert status == (403 if role == "nobody" else 200)
 
 

@@ -25,7 +25,7 @@ def test_charts_update_in_place_and_have_tables(
     word = pool_cache_locality(make_engines(make_pool(), 4))
     monkeypatch.setattr(cache_locality, "cache_locality_intake", lambda: intake_of(word))
     page = open_page("viewer", viewport={"width": 1280, "height": 1000})
-    page.goto("/cache-locality/chat")
+    page.goto("/cache/pools/chat")
     link = page.locator(".split-row .quiet-link").first.bounding_box()
     assert link
     assert link["height"] < 20, "the link to late decisions breaks into a word beside the p90"

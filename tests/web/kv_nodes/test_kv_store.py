@@ -22,7 +22,7 @@ pytestmark = pytest.mark.django_db
 
 
 def text(client: Client, query: str = "") -> str:
-    answer = client.get(f"/kv{query}")
+    answer = client.get(f"/cache/store{query}")
     assert answer.status_code == 200
     return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", answer.content.decode()))
 
@@ -30,7 +30,7 @@ def text(client: Client, query: str = "") -> str:
 @pytest.mark.parametrize("role", ROLES)
 def test_kv_store_page_requires_a_role_in_all_pools(pool: Pool, role: str) -> None:
     two_nodes(pool)
-    answer = client_of(make_person(role, pool)).get("/kv")
+    answer = client_of(make_person(role, pool)).get("/cache/store")
     assert answer.status_code == (200 if role in ("viewer", "operator", "admin", "superuser") else 403)
     assert (b"kv-1" in answer.content) == (answer.status_code == 200)
 
@@ -62,7 +62,7 @@ def test_scale_of_simulated_payloads_is_shown_if_there_are_any(viewer: Client, p
 def test_links_have_the_names_of_engines_and_nodes(viewer: Client, pool: Pool) -> None:
     two_nodes(pool)
     page = text(viewer, "?fragment=1").replace("\u202f", " ")
-    assert "<html" not in viewer.get("/kv?fragment=1").content.decode()
+    assert "<html" not in viewer.get("/cache/store?fragment=1").content.decode()
     assert "To from kv-1 from kv-2 Loaded Stored" in page
     assert "e-01 410 MiB 2.05 GB/s, 96.0 MiB stored — 410 MiB 96.0 MiB" in page
     assert "21001" not in page
@@ -110,7 +110,7 @@ def test_nodes_without_a_readable_report_are_shown_without_counts(viewer: Client
 def test_markup_in_client_names_is_escaped(viewer: Client, pool: Pool) -> None:
     links = [{"peer": "<script>alert(1)</script>", "sent_bytes": 5}]
     reported("kv-1", report={"links": links})
-    assert "<script>alert" not in viewer.get("/kv").content.decode()
+    assert "<script>alert" not in viewer.get("/cache/store").content.decode()
 
 
 def test_page_of_many_nodes_and_engines_takes_few_queries(
@@ -120,7 +120,7 @@ def test_page_of_many_nodes_and_engines_takes_few_queries(
     for number in range(20):
         reported(f"n-{number}")
     with django_assert_max_num_queries(12):  # type: ignore[operator]
-        viewer.get("/kv")
+        viewer.get("/cache/store")
 
 
 def test_matrix_shows_the_nodes_and_clients_with_the_most_transfers() -> None:
@@ -190,16 +190,16 @@ def test_long_list_of_orders_is_shortened(viewer: Client, pool: Pool) -> None:
 def test_operators_of_the_whole_fleet_delete_nodes_without_reports(pool: Pool) -> None:
     all_states(pool)
     operator, viewer = client_of(make_person("operator")), client_of(make_person("viewer"))
-    assert "/kv?delete=kv-3" in operator.get("/kv").content.decode()
-    assert "/kv?delete=" not in viewer.get("/kv?delete=kv-3").content.decode()
+    assert "/cache/store?delete=kv-3" in operator.get("/cache/store").content.decode()
+    assert "/cache/store?delete=" not in viewer.get("/cache/store?delete=kv-3").content.decode()
     assert "Delete KV node kv-3?" in text(operator, "?delete=kv-3")
     assert "Delete KV node" not in text(operator, "?delete=kv-1")
-    assert viewer.post("/kv/kv-3/delete").status_code == 403
-    rejected = operator.post("/kv/kv-1/delete")
+    assert viewer.post("/cache/store/kv-3/delete").status_code == 403
+    rejected = operator.post("/cache/store/kv-1/delete")
     assert rejected.status_code == 409
     assert "kv node kv-1 is serving; stop it first" in rejected.content.decode().replace("KV node", "kv node")
-    answer = operator.post("/kv/kv-3/delete", {"why": "scrapped"})
-    assert (answer.status_code, answer["Location"]) == (303, "/kv?said=deleted")
+    answer = operator.post("/cache/store/kv-3/delete", {"why": "scrapped"})
+    assert (answer.status_code, answer["Location"]) == (303, "/cache/store?said=deleted")
     assert not KvNode.objects.filter(name="kv-3").exists()
     assert "Node deleted." in text(operator, "?said=deleted")
-    assert operator.post("/kv/kv-3/delete").status_code == 404
+    assert operator.post("/cache/store/kv-3/delete").status_code == 404

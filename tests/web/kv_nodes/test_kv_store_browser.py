@@ -39,7 +39,7 @@ def page(pool: Pool, open_page: OpenPage) -> Page:
 
 
 def test_kv_store_page_fits_and_refreshes_itself(page: Page) -> None:
-    page.goto("/kv")
+    page.goto("/cache/store")
     for width in (390, 1440):
         page.set_viewport_size({"width": width, "height": 2000 if PICTURES else 900})
         if PICTURES:
@@ -56,9 +56,9 @@ def test_kv_store_page_fits_and_refreshes_itself(page: Page) -> None:
 def test_operator_unpins_after_a_confirmation(page: Page) -> None:
     session = client_of(make_person("operator")).cookies["sessionid"].value
     page.context.clear_cookies()
-    page.goto("/kv")
+    page.goto("/cache/store")
     page.context.add_cookies([{"name": "sessionid", "value": session, "url": page.url}])
-    page.goto("/kv")
+    page.goto("/cache/store")
     page.get_by_role("link", name="Unpin c0ffee00 on kv-1").click()
     dialog = page.get_by_role("dialog")
     dialog.get_by_role("heading", name="Unpin c0ffee00 on kv-1?").wait_for()

@@ -24,7 +24,7 @@ def pool(db: None) -> Pool:
 
 
 def text(client: Client, query: str = "") -> str:
-    answer = client.get(f"/kv{query}")
+    answer = client.get(f"/cache/store{query}")
     assert answer.status_code == 200
     return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", answer.content.decode())).replace("\u202f", " ")
 
@@ -45,16 +45,16 @@ def test_empty_page_explains_how_to_pin(pool: Pool) -> None:
 
 def test_operators_unpin_after_a_confirmation(pool: Pool) -> None:
     operator, viewer = client_of(make_person("operator")), client_of(make_person("viewer"))
-    link = re.search(r'href="(/kv\?unpin=c0ffee00[^"]*)"', operator.get("/kv").content.decode())
+    link = re.search(r'href="(/kv\?unpin=c0ffee00[^"]*)"', operator.get("/cache/store").content.decode())
     assert link is not None
     address = link[1].replace("&amp;", "&")
-    assert "Unpin c0ffee00 on kv-1?" in text(operator, address.removeprefix("/kv"))
-    assert "Unpin c0ffee00" not in text(viewer, address.removeprefix("/kv"))
+    assert "Unpin c0ffee00 on kv-1?" in text(operator, address.removeprefix("/cache/store"))
+    assert "Unpin c0ffee00" not in text(viewer, address.removeprefix("/cache/store"))
     form = {"pin": "c0ffee00" * 2, "tenant": "acme", "why": "room for others"}
-    assert viewer.post("/kv/kv-1/unpin", form).status_code == 403
+    assert viewer.post("/cache/store/kv-1/unpin", form).status_code == 403
     assert not AuditEvent.objects.filter(verb="kv_node.unpin").exists()
-    answer = operator.post("/kv/kv-1/unpin", form)
-    assert (answer.status_code, answer["Location"]) == (303, "/kv?said=unpinned")
+    answer = operator.post("/cache/store/kv-1/unpin", form)
+    assert (answer.status_code, answer["Location"]) == (303, "/cache/store?said=unpinned")
     assert KvNodeReport.objects.get().unpin == [{"name": "c0ffee00" * 2, "tenant": "acme"}]
     assert AuditEvent.objects.get(verb="kv_node.unpin").why == "room for others"
     page = text(operator, "?said=unpinned")
@@ -64,7 +64,7 @@ def test_operators_unpin_after_a_confirmation(pool: Pool) -> None:
 
 def test_pin_that_ended_meanwhile_is_reported(pool: Pool) -> None:
     operator = client_of(make_person("operator"))
-    rejected = operator.post("/kv/kv-1/unpin", {"pin": "0" * 16, "tenant": "acme"})
+    rejected = operator.post("/cache/store/kv-1/unpin", {"pin": "0" * 16, "tenant": "acme"})
     assert rejected.status_code == 409
     assert "KV node kv-1 has no such pin any more." in rejected.content.decode()
-    assert operator.post("/kv/nobody/unpin", {"pin": "0" * 16, "tenant": "acme"}).status_code == 404
+    assert operator.post("/cache/store/nobody/unpin", {"pin": "0" * 16, "tenant": "acme"}).status_code == 404

@@ -44,13 +44,13 @@ def test_most_frequent_prefixes_are_listed_first_with_their_copies(viewer: Clien
         ("cccccccc", 0, 0),
     ]
     assert list(rows[1].tiers.values()) == ["dram", "ssd"]
-    page = viewer.get("/kv").content.decode()
+    page = viewer.get("/cache/store").content.decode()
     assert re.findall(r"kv-copy-(?:dram|ssd)\" role", page) == ['kv-copy-dram" role'] * 3 + ['kv-copy-ssd" role']
     assert 'title="kv-2: on SSD"' in page
 
 
 def test_page_reports_that_no_prefix_is_shared(pool: Pool) -> None:
-    assert b"No shared prefixes" in client_of(make_person("viewer")).get("/kv").content
+    assert b"No shared prefixes" in client_of(make_person("viewer")).get("/cache/store").content
 
 
 def test_load_pays_above_the_rate_at_which_it_equals_computing() -> None:
@@ -64,11 +64,15 @@ def test_compression_pays_if_disks_are_busy_with_reads(pool: Pool, viewer: Clien
     busy, idle = compression_rows(nodes)
     assert (busy[0].name, busy[1].pays) == ("kv-1", True)
     assert (idle[0].name, idle[1].pays) == ("kv-2", False)
-    page = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", viewer.get("/kv").content.decode())).replace("\u202f", " ")
+    page = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", viewer.get("/cache/store").content.decode())).replace(
+        "\u202f", " "
+    )
     assert "kv-1 64.4 % 0.94 × Compress" in page
     assert "kv-2 0.0 % 1.04 × Do not compress" in page
     reported("kv-2", report={"tiers": [{"medium": "STORAGE", "slots": 8}], "disk_busy": 0.9})
-    page = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", viewer.get("/kv").content.decode())).replace("\u202f", " ")
+    page = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", viewer.get("/cache/store").content.decode())).replace(
+        "\u202f", " "
+    )
     assert "Do not compress no reads from its disk" in page
 
 

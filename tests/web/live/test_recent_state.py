@@ -1,4 +1,4 @@
-"""The verdict's input from the last seconds: means, starving engines, and a gateway that was blocked."""
+"""The verdict's input from the last seconds: means, and starving engines."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import msgspec
 import pytest
 
 from gateway.contracts.cache_locality_sample import PoolCacheLocality, SharedPrefix
-from gateway.contracts.fleet_sample import FleetSample, Lateness
+from gateway.contracts.fleet_sample import FleetSample
 from tests.web.fake_fleet import FakeFleet
 from web.live.history import FleetHistory, ScopedHistory, missing_prefix
-from web.live.recent_state import LatenessWatch, RecentState
+from web.live.recent_state import RecentState
 
 START = 1_800_000_000.0
 
@@ -58,29 +58,6 @@ def test_work_is_the_mean_of_the_last_15_seconds() -> None:
     recent = recent_of([*before, *after[30:]])
     assert recent.work_s["engine-e-02"] == pytest.approx(2.0)
     assert recent.work_s["engine-e-01"] == pytest.approx(0.5)
-
-
-def followed(*moments: float, **changes: object) -> LatenessWatch:
-    """Follow one sample at each of these seconds after START."""
-    watch, before = LatenessWatch(), None
-    for number, second in enumerate(moments):
-        sample = FakeFleet(2, 1).sample_at(0.0, START)
-        sample = msgspec.structs.replace(sample, at=START + second, seq=number, **changes)
-        watch.follow(before, sample)
-        before = sample
-    return watch
-
-
-def test_missing_samples_show_that_the_gateway_was_blocked() -> None:
-    watch = followed(0, 0.5, 4.5, 5.0, 9.0)
-    assert watch.recent(START + 10) == Lateness(since=START + 0.5, lapses=2, away_s=8.0, rejects=False)
-    assert watch.recent(START + 100) is None
-    assert followed(0, 0.5, 1.0).recent(START + 1) is None
-
-
-def test_lateness_reported_by_the_gateway_takes_precedence() -> None:
-    lateness = Lateness(since=START, lapses=1, away_s=1.0, rejects=True)
-    assert followed(0, 4.5, lateness=lateness).recent(START + 5) == lateness
 
 
 def test_missing_prefix_is_the_most_used_one_that_most_others_hold() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from controlplane.history.annotation import Annotation
+from controlplane.incidents.notices import IncidentNotice
 from gateway.contracts.fleet_sample import EngineSample, FleetSample, Lateness, PoolRole
 from tests.web.fake_fleet import FakeFleet
 from web.live.recent_state import RecentState
@@ -177,20 +178,34 @@ def test_gateways_that_decide_alone_for_longer_than_an_election_are_reported() -
 LATENESS = Lateness(since=START + 3, lapses=4, away_s=8.0, rejects=True)
 
 
-def test_late_requests_of_an_overloaded_gateway_are_attributed_to_it() -> None:
+def test_late_requests_of_an_overloaded_gateway_are_reported_with_it() -> None:
     sample = msgspec.structs.replace(with_pool(quiet(), on_time_share=0.5, late=132), lateness=LATENESS)
-    verdict = judge(sample, recent=RecentState(lateness=LATENESS, worst={"pool-0": 0.273}))
+    verdict = judge(sample)
     assert (verdict.severity, verdict.lead) == ("bad", "The gateway and requests are late.")
     assert verdict.text.startswith(
         f"Since {SINCE} the gateway stalled 4 times, 8.00\u202fs in total. 50.0\u202f% of chat-70b"
     )
-    assert verdict.text.endswith("; lowest 27.3\u202f%. Improving.")
-    assert verdict.late_since == LATENESS.since
-    falling = judge(sample, recent=RecentState(lateness=LATENESS, worst={"pool-0": 0.5}))
-    assert falling.text.endswith("; lowest 50.0\u202f%.")
-    over = judge(msgspec.structs.replace(sample, lateness=None), recent=RecentState(lateness=LATENESS))
-    assert over.lead == "Requests are late."
-    assert "the gateway stalled 4 times" in over.text
+
+
+NOTICE = IncidentNotice(7, "pool-0", START + 3, "1 in 3 requests is late", "It sends 40 requests/s.", on_time=0.309)
+
+
+def test_an_open_incident_is_the_sentence_with_its_onset_and_keeps_it_while_samples_improve() -> None:
+    other = msgspec.structs.replace(NOTICE, number=6)
+    for sample in (with_pool(quiet(), on_time_share=0.5, late=132), quiet(), with_engines(quiet(), (0, LOST))):
+        verdict = judge(sample, incidents=[NOTICE, other])
+        assert (verdict.lead, verdict.incident, verdict.mark) == ("1 in 3 requests is late.", 7, "◆ 30.9\u202f%")
+        assert verdict.text == f"Since {SINCE}: It sends 40 requests/s. 1 other incident open."
+        assert (verdict.late_pool_id, verdict.late_since) == ("pool-0", START + 3)
+
+
+def test_a_closed_incident_stays_for_ten_minutes_unless_something_is_wrong() -> None:
+    now = quiet().at
+    closed = msgspec.structs.replace(NOTICE, closed=now - 500)
+    assert judge(quiet(), incidents=[closed]).lead == "Recovered."
+    assert judge(quiet(), incidents=[closed]).mark == ""
+    assert judge(with_engines(quiet(), (0, LOST)), incidents=[closed]).lead == "e-01 is lost."
+    assert judge(quiet(), incidents=[msgspec.structs.replace(NOTICE, closed=now - 700)]).lead == "No problems."
 
 
 def test_overloaded_gateway_is_reported_before_its_engines() -> None:

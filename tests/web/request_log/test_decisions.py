@@ -54,7 +54,7 @@ def show(client: Client, address: str, status: int = 200) -> str:
 
 
 def listed(page: str) -> list[str]:
-    return [name for name in (LATE, "d-2", "d-3", "d-4") if f'href="/decisions/{name}"' in page]
+    return [name for name in (LATE, "d-2", "d-3", "d-4") if f'href="/requests/{name}"' in page]
 
 
 @pytest.mark.parametrize(
@@ -73,60 +73,60 @@ def listed(page: str) -> list[str]:
     ],
 )
 def test_decisions_are_listed(viewer: Client, query: str, names: list[str]) -> None:
-    assert listed(show(viewer, f"/decisions{query}")) == names
+    assert listed(show(viewer, f"/requests{query}")) == names
 
 
 def test_arm_is_filtered_by_name_and_named_in_its_rows(viewer: Client) -> None:
-    page = show(viewer, "/decisions?arm=canary")
+    page = show(viewer, "/requests?arm=canary")
     assert '<option value="canary" selected>canary</option>' in page
     assert '<option value="control">holdback</option>' in page
     assert "arm is <b>canary</b>" in page
     assert "v41 canary</td>" in page
-    assert "canary</td>" not in show(viewer, "/decisions?tenant=acme")
+    assert "canary</td>" not in show(viewer, "/requests?tenant=acme")
 
 
 def test_id_redirects_to_its_decision(viewer: Client) -> None:
-    answer = viewer.get(f"/decisions?id={LATE[:20]}")
-    assert (answer.status_code, answer["Location"]) == (302, f"/decisions/{LATE}")
+    answer = viewer.get(f"/requests?id={LATE[:20]}")
+    assert (answer.status_code, answer["Location"]) == (302, f"/requests/{LATE}")
 
 
 def test_client_request_id_redirects_to_its_decision_and_is_shown_there(viewer: Client) -> None:
-    answer = viewer.get("/decisions?id=job-7")
-    assert (answer.status_code, answer["Location"]) == (302, "/decisions/d-4")
-    assert '<dt>X-Request-Id</dt><dd title="job-7">job-7</dd>' in show(viewer, "/decisions/d-4")
-    assert "X-Request-Id</dt>" not in show(viewer, "/decisions/d-2")
-    assert listed(show(viewer, "/decisions?id=job-")) == []
+    answer = viewer.get("/requests?id=job-7")
+    assert (answer.status_code, answer["Location"]) == (302, "/requests/d-4")
+    assert '<dt>X-Request-Id</dt><dd title="job-7">job-7</dd>' in show(viewer, "/requests/d-4")
+    assert "X-Request-Id</dt>" not in show(viewer, "/requests/d-2")
+    assert listed(show(viewer, "/requests?id=job-")) == []
 
 
 def test_the_caller_is_shown_with_its_way_agent_and_parent_session(viewer: Client) -> None:
     keep(on_time("d-5", START + 4, door="haproxy", agent="planner", session="a" * 12, parent_session="b" * 12))
-    page = show(viewer, "/decisions/d-5")
+    page = show(viewer, "/requests/d-5")
     assert '<dt>Came by</dt><dd title="HAProxy">HAProxy</dd>' in page
     assert '<dt>Agent</dt><dd title="planner">planner</dd>' in page
-    assert f'<a href="/decisions?session={"a" * 12}"' in page
-    assert f'<a href="/decisions?session={"b" * 12}">s-bbbb</a>' in page
-    of_others = show(viewer, "/decisions/d-2")
+    assert f'<a href="/requests?session={"a" * 12}"' in page
+    assert f'<a href="/requests?session={"b" * 12}">s-bbbb</a>' in page
+    of_others = show(viewer, "/requests/d-2")
     assert "Came by</dt>" not in of_others
     assert "started by" not in of_others
 
 
 @pytest.mark.parametrize("query", ["since=yesterday", "since=2027-01-15&until=2027-01-14"])
 def test_unreadable_values_are_reported(viewer: Client, query: str) -> None:
-    assert 'role="alert"' in show(viewer, f"/decisions?{query}", 400)
+    assert 'role="alert"' in show(viewer, f"/requests?{query}", 400)
 
 
 def test_invalid_filter_counts_nothing(viewer: Client) -> None:
-    page = show(viewer, "/decisions?since=garbage", 400)
+    page = show(viewer, "/requests?since=garbage", 400)
     assert not re.search(r"\d decisions?, \d+ ms", page)
-    assert re.search(r"\d decisions?, \d+ ms", show(viewer, "/decisions"))
+    assert re.search(r"\d decisions?, \d+ ms", show(viewer, "/requests"))
 
 
 def test_unknown_engine_is_reported(viewer: Client) -> None:
-    assert "No engine named nope" in show(viewer, "/decisions?engine=nope")
+    assert "No engine named nope" in show(viewer, "/requests?engine=nope")
 
 
 def test_late_decision_has_the_same_icon_in_the_table_as_on_its_page(viewer: Client) -> None:
-    assert re.search(r"#s-late\"/></svg><span>Late<", show(viewer, "/decisions?late=1"))
+    assert re.search(r"#s-late\"/></svg><span>Late<", show(viewer, "/requests?late=1"))
 
 
 def test_late_failed_and_rejected_have_their_own_filters_counts_and_shapes(viewer: Client) -> None:
@@ -138,8 +138,8 @@ def test_late_failed_and_rejected_have_their_own_filters_counts_and_shapes(viewe
     DecisionIndex.objects.filter(decision_id="d-6").update(engine="", prompt_tokens=0)
     span = "since=2027-01-15T08:00:00&until=2027-01-15T08:01:00"
     for state, name, word in (("late", LATE, "Late"), ("failed", "d-5", "Failed"), ("rejected", "d-6", "Rejected")):
-        page = show(viewer, f"/decisions?state={state}&{span}")
-        assert re.findall(r'class="ledger-open ledger-time" href="/decisions/([^"]*)"', page) == [name]
+        page = show(viewer, f"/requests?state={state}&{span}")
+        assert re.findall(r'class="ledger-open ledger-time" href="/requests/([^"]*)"', page) == [name]
         assert f'#s-{state}"/></svg><span>{word}<' in page
         counts = re.findall(r"<span>([A-Z][a-z ]+)</span>\s*<b>([^<]*)</b>", page)
         assert counts == [
@@ -151,7 +151,7 @@ def test_late_failed_and_rejected_have_their_own_filters_counts_and_shapes(viewe
     row = page.partition('id="decision-rows"')[2].partition("</tr>")[0]
     assert [cell.strip() for cell in re.findall(r'<td class="number">\s*([^<]*)', row)] == ["—", "—", "—"]
     assert "<td>—</td>" in row
-    show(viewer, "/decisions?state=slow", 400)
+    show(viewer, "/requests?state=slow", 400)
 
 
 def test_requests_that_still_run_come_first_where_late_ones_are_listed(viewer: Client) -> None:
@@ -164,18 +164,18 @@ def test_requests_that_still_run_come_first_where_late_ones_are_listed(viewer: C
         RunningRequest("r-2", "pool-a", "acme", "k", "engine-17", 900, START + 1, 1.0, 3.5),
         RunningRequest("r-3", "pool-b", "other", "k", "engine-17", 0, START + 2, 9.0, 3.5, 4.0),
     )
-    page = show(viewer, "/decisions?state=late")
+    page = show(viewer, "/requests?state=late")
     assert page.index("Waiting 7.20 s") < page.index("Answering for 5.00 s") < page.index(LATE)
-    assert ('href="/decisions/r-3"' in page, "r-1" in page, "r-2" in page) == (True, False, False)
-    assert "No first token for 1.00 s" in show(viewer, "/decisions?state=running")
-    assert "Waiting" not in show(viewer, "/decisions?state=running&tenant=other")
-    assert "Waiting" not in show(viewer, "/decisions")
-    tapped = viewer.get("/decisions/tap?after=0&late=1&strip=1").json()
+    assert ('href="/requests/r-3"' in page, "r-1" in page, "r-2" in page) == (True, False, False)
+    assert "No first token for 1.00 s" in show(viewer, "/requests?state=running")
+    assert "Waiting" not in show(viewer, "/requests?state=running&tenant=other")
+    assert "Waiting" not in show(viewer, "/requests")
+    tapped = viewer.get("/requests/tap?after=0&late=1&strip=1").json()
     assert "Waiting" in tapped["running"]
     from controlplane.fleet.models.pool import Pool
 
     person = client_of(make_person("pool_viewer", Pool.objects.get(slug="pool-b")))
-    seen = show(person, "/decisions?state=running")
+    seen = show(person, "/requests?state=running")
     assert ("Answering" in seen, "Waiting" in seen) == (True, False)
     gateway.stop()
     recent_decisions.cache_clear()
@@ -183,7 +183,7 @@ def test_requests_that_still_run_come_first_where_late_ones_are_listed(viewer: C
 
 def test_strip_extrapolates_from_sampled_decisions(viewer: Client) -> None:
     DecisionIndex.objects.filter(decision_id="d-2").update(share=0.1)
-    page = show(viewer, "/decisions?since=2027-01-15T08:00:00&until=2027-01-15T08:01:00")
+    page = show(viewer, "/requests?since=2027-01-15T08:00:00&until=2027-01-15T08:01:00")
     assert "13 decisions, 1 late, 0 failed, 0 rejected, 10/s at most" in " ".join(page.split())
 
 
@@ -195,7 +195,7 @@ def test_last_minute_of_the_strip_is_marked_as_incomplete(
 ) -> None:
     """Only finished requests are counted, so the newest bars are always too low."""
     monkeypatch.setattr("web.request_log.decisions.time", lambda: START + now_s)
-    page = show(viewer, "/decisions?since=2027-01-15T08:00:00&until=2027-01-15T08:02:00")
+    page = show(viewer, "/requests?since=2027-01-15T08:00:00&until=2027-01-15T08:02:00")
     assert re.findall(r'class="strip-running" x="([^"]*)" width="100%"', page) == ([begins] if begins else [])
     assert ("last minute still running" in page) is bool(begins)
 
@@ -204,27 +204,27 @@ def test_people_see_only_their_pools(kept: None) -> None:
     from controlplane.fleet.models.pool import Pool
 
     client = client_of(make_person("pool_viewer", Pool.objects.get(slug="pool-b")))
-    assert listed(show(client, "/decisions")) == ["d-4"]
-    show(client, f"/decisions/{LATE}", 404)
-    assert client.get(f"/decisions/{LATE}.json").status_code == 404
-    assert client.get("/decisions/tap?after=0").json()["count"] == 1
+    assert listed(show(client, "/requests")) == ["d-4"]
+    show(client, f"/requests/{LATE}", 404)
+    assert client.get(f"/requests/{LATE}.json").status_code == 404
+    assert client.get("/requests/tap?after=0").json()["count"] == 1
 
 
 def test_live_update_returns_newer_rows(viewer: Client, kept: None) -> None:
     newest = DecisionIndex.objects.latest("pk").pk
     keep(on_time("d-5", START + 9))
-    tapped = viewer.get(f"/decisions/tap?after={newest}&strip=1").json()
+    tapped = viewer.get(f"/requests/tap?after={newest}&strip=1").json()
     assert (tapped["count"], tapped["after"]) == (1, newest + 1)
-    assert 'href="/decisions/d-5"' in tapped["rows"]
+    assert 'href="/requests/d-5"' in tapped["rows"]
     assert "decision-strip-picture" in tapped["strip"]
-    assert viewer.get(f"/decisions/tap?after={tapped['after']}").json()["count"] == 0
-    assert viewer.get(f"/decisions/tap?after={newest}&late=1").json()["count"] == 0
-    assert viewer.get("/decisions/tap?after=x").status_code == 400
+    assert viewer.get(f"/requests/tap?after={tapped['after']}").json()["count"] == 0
+    assert viewer.get(f"/requests/tap?after={newest}&late=1").json()["count"] == 0
+    assert viewer.get("/requests/tap?after=x").status_code == 400
 
 
 def test_older_decisions_are_on_the_next_page(viewer: Client, kept: None) -> None:
     keep(*(on_time(f"more-{number:03}", START - 100 - number) for number in range(PAGE_ROWS)))
-    page = show(viewer, "/decisions")
+    page = show(viewer, "/requests")
     older = page.split('rel="next"')[0].rpartition('href="')[2].partition('"')[0]
     assert "more-049" in show(viewer, older)
     assert LATE not in show(viewer, older)
@@ -235,13 +235,13 @@ def test_page_takes_the_same_queries_for_any_content(
 ) -> None:
     keep(*(on_time(f"more-{number:03}", START - number) for number in range(200)))
     with django_assert_max_num_queries(QUERIES):
-        show(viewer, "/decisions")
+        show(viewer, "/requests")
     with django_assert_max_num_queries(QUERIES):
-        show(viewer, f"/decisions/{LATE}")
+        show(viewer, f"/requests/{LATE}")
 
 
 def test_documented_decision_has_the_documented_text(viewer: Client) -> None:
-    page = show(viewer, f"/decisions/{LATE}")
+    page = show(viewer, f"/requests/{LATE}")
     assert "<h1>Sent to e-17 for its cache; e-04 would have been 2.73 s faster</h1>" in page
     assert "Late by 470 ms" in page
     assert "Load: waited for cached blocks" in page
@@ -255,12 +255,12 @@ def test_documented_decision_has_the_documented_text(viewer: Client) -> None:
 
 
 def test_only_people_who_may_start_a_what_if_are_offered_one(viewer: Client) -> None:
-    assert "data-whatif" not in show(viewer, f"/decisions/{LATE}")
-    assert "data-whatif" in show(client_of(make_person("operator")), f"/decisions/{LATE}")
+    assert "data-whatif" not in show(viewer, f"/requests/{LATE}")
+    assert "data-whatif" in show(client_of(make_person("operator")), f"/requests/{LATE}")
 
 
 def test_json_equals_that_of_the_api(viewer: Client) -> None:
-    document = json.loads(viewer.get(f"/decisions/{LATE}.json").content)
+    document = json.loads(viewer.get(f"/requests/{LATE}.json").content)
     assert document["story"]["title"].startswith("Sent to e-17")
     assert document["record"]["regret"]["seconds"] == pytest.approx(2.73)
 
@@ -271,18 +271,18 @@ def test_decision_without_figures_is_described(viewer: Client, kept: None) -> No
         first_token_after_s=None, cached_tokens=None, regret=None, known=(), mismatch="", dispatched_after_s=None,
     )  # fmt: skip
     keep(bare)
-    page = show(viewer, "/decisions/bare")
+    page = show(viewer, "/requests/bare")
     assert "<h1>Rejected: no engine is available; the request is queued without one</h1>" in page
 
 
 def test_deleted_record_is_reported(viewer: Client, kept: None) -> None:
     Segment.objects.update(data=b"damaged")
-    assert "it cannot be read" in show(viewer, f"/decisions/{LATE}", 410)
-    assert "No record of nobody-made-it" in show(viewer, "/decisions/nobody-made-it", 404)
+    assert "it cannot be read" in show(viewer, f"/requests/{LATE}", 410)
+    assert "No record of nobody-made-it" in show(viewer, "/requests/nobody-made-it", 404)
 
 
 def test_empty_store_states_the_next_step(db: None) -> None:
-    assert "No decisions yet" in show(client_of(make_person("viewer")), "/decisions")
+    assert "No decisions yet" in show(client_of(make_person("viewer")), "/requests")
 
 
 def test_pair_shows_why_its_second_engine_decodes() -> None:

@@ -34,7 +34,7 @@ def page(kept: None, open_page: OpenPage) -> Page:
 
 
 def test_decision_pages_have_no_axe_violation_in_either_theme(page: Page, trouble: list[str]) -> None:
-    for address in ("/decisions", f"/decisions/{LATE}"):
+    for address in ("/requests", f"/requests/{LATE}"):
         page.goto(address)
         assert serious_violations_in_both_themes(page) == []
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
@@ -42,7 +42,7 @@ def test_decision_pages_have_no_axe_violation_in_either_theme(page: Page, troubl
 
 
 def test_late_decision_is_opened_and_left_by_keys(page: Page, trouble: list[str]) -> None:
-    page.goto("/decisions?late=1")
+    page.goto("/requests?late=1")
     page.keyboard.press("j")
     page.keyboard.press("Enter")
     expect(page.get_by_role("heading", level=1)).to_have_text(
@@ -61,7 +61,7 @@ def test_late_decision_is_opened_and_left_by_keys(page: Page, trouble: list[str]
 
 
 def test_live_rows_pause_while_the_pointer_is_on_them(page: Page, kept: None, trouble: list[str]) -> None:
-    page.goto("/decisions")
+    page.goto("/requests")
     rows = page.locator("#decision-rows tr")
     shown = rows.count()
     keep(on_time("fresh-1", time.time()))
@@ -78,7 +78,7 @@ def test_live_rows_pause_while_the_pointer_is_on_them(page: Page, kept: None, tr
 
 
 def test_dragging_on_the_strip_filters_by_time(page: Page, trouble: list[str]) -> None:
-    page.goto("/decisions")
+    page.goto("/requests")
     box = page.locator("#strip-body").bounding_box()
     assert box is not None
     page.mouse.move(box["x"] + box["width"] * 0.9, box["y"] + 20)

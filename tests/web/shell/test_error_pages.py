@@ -30,8 +30,8 @@ def viewer(client: Client) -> Client:
         ("/nope", "Open Fleet"),
         ("/policies/nope", "Open Policies"),
         ("/automation/nope", "Open Automation"),
-        ("/trials/whatif/99", "Open Trials"),
-        ("/trials/canaries/nope", "Open Trials"),
+        ("/trials/whatif/99", "Open What-ifs"),
+        ("/trials/canaries/nope", "Open Canaries"),
     ],
 )
 @pytest.mark.parametrize("theme", ["dark", "light"])

@@ -37,8 +37,8 @@ def managed_world(bare_world: World) -> World:
 @pytest.mark.parametrize(
     ("address", "fields"),
     [
-        ("/topology?settings=pool-a", ["weight"]),
-        ("/topology?engine=e-a&do=change", ["name", "speed"]),
+        ("/engines?settings=pool-a", ["weight"]),
+        ("/engines?engine=e-a&do=change", ["name", "speed"]),
         ("/access/tenants?tenant=acme", ["name"]),
         ("/access/keys?key={traffic_key}", ["name", "rate_per_min"]),
     ],

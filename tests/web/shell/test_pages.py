@@ -20,11 +20,11 @@ from tests.page_text import page_text
 from tests.web.fake_fleet import LOST_AT, FakeFleet
 from tests.web.role_clients import make_pool
 from web.live.feed import FleetFeed
-from web.shell.frame import NAVIGATION
+from web.shell.frame import ITEMS
 
 pytestmark = pytest.mark.django_db
 START = 1_800_000_000.0
-PAGES = ["/", "/policies", "/topology"]
+PAGES = ["/", "/policies", "/engines"]
 QUERIES = 3
 """Session, account, and what the pools' policies call uneven: pages read the fleet from memory."""
 
@@ -39,7 +39,7 @@ def show(feed: FleetFeed, sample: FleetSample) -> None:
     feed.take(sample)
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if page not in ("/policies", "/topology")])
+@pytest.mark.parametrize("page", [page for page in PAGES if page not in ("/policies", "/engines")])
 def test_pages_take_a_fixed_number_of_queries(
     signed_in: Client, page: str, django_assert_num_queries: DjangoAssertNumQueries
 ) -> None:
@@ -88,7 +88,7 @@ def test_markup_in_engine_names_is_escaped(signed_in: Client, feed: FleetFeed) -
 
 
 def test_every_page_of_the_navigation_exists_and_marks_its_entry(signed_in: Client) -> None:
-    for item in (item for group in NAVIGATION for item in group):
+    for item in ITEMS:
         text = page_text(signed_in.get(item.address))
         assert re.search(rf'href="{item.address}" aria-current="page"', text)
         assert f'id="i-{item.icon}"' in text

@@ -24,7 +24,7 @@ from web.shell.frame import shell_context
 from web.shell.no_role import lacks_role, needs_all_pools
 from web.shell.resource_form import facts, form_fields, typed_values
 
-ADDRESS, PAGE = "/services", "Services"
+ADDRESS, PAGE = "/engines/services", "Engines"
 COST_DAYS = 30
 _CREATED, _CHANGED = settable_fields(ModelService, creating=True), settable_fields(ModelService)
 _WHY = FormField("why", "Why", help="Optional; for the audit.", limit=200)
@@ -94,6 +94,7 @@ def _page(
     context = shell_context(
         request,
         page=PAGE,
+        tab="services",
         rows=[(row, costs.get(row.slug)) for row in rows],
         cost_days=COST_DAYS,
         creating=creating,

@@ -62,8 +62,8 @@ def _hop(
     return now, origin == destination, now.allowed != then.allowed
 
 
-ADDRESS = "/sovereignty"
-PAGE = "Sovereignty"
+ADDRESS = "/regions/sovereignty"
+PAGE = "Regions"
 SAID = {"changed": "Rules changed; gateways apply them within a second."}
 STALE = "Another person changed the rules while you edited. Compare with the rules in force, then save again."
 
@@ -125,6 +125,7 @@ def _page(
     context = shell_context(
         request,
         page=PAGE,
+        tab="sovereignty",
         finding=_finding(in_force),
         is_draft=document is not None and document != in_force,
         sentences=_sentences(shown, cost),

@@ -89,7 +89,8 @@ def topology_page(
     rows = topology_rows(pools, scope, sample, now)
     context = shell_context(
         request,
-        page="Topology",
+        page="Engines",
+        tab="engines",
         scope=scope,
         rows=rows,
         finding=finding(rows),

@@ -98,7 +98,7 @@ def _apply(
     )
     if not done.lines:
         request.session[NOTE] = note
-        return HttpResponseRedirect(reverse("topology"))
+        return HttpResponseRedirect(reverse("engines"))
     note = f"{note if registered else 'No engine was registered.'} {count(len(done.lines), 'line')} left below."
     return _list(request, pools, texts, done.lines, pool, note)
 
@@ -162,5 +162,5 @@ def _page(request: HttpRequest, pools: Sequence[Pool], *, status: int = 200, **m
         "text": request.POST.get("text", ""),
         "pool": request.POST.get("pool", request.GET.get("pool", "")),
     }
-    page = shell_context(request, page="Topology", **(context | more))
+    page = shell_context(request, page="Engines", **(context | more))
     return render(request, "fleet/topology/paste.html", page, status=status)

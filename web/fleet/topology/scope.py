@@ -66,7 +66,7 @@ class TopologyScope:
     def address(self, **more: str) -> str:
         """Return the page's URL with further parameters, such as the open drawer."""
         query = "&".join(filter(None, (self.query, urlencode(more))))
-        return f"{reverse('topology')}?{query}" if query else reverse("topology")
+        return f"{reverse('engines')}?{query}" if query else reverse("engines")
 
     def on_page(self, page: int) -> TopologyScope:
         """Return the same scope on another page."""

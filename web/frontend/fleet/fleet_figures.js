@@ -261,7 +261,7 @@ const INCIDENT_S = 240;
 export function incidentLinks(now, poolId, since) {
   const end = Math.floor(Math.min(now, since + INCIDENT_S));
   return {
-    late: `/decisions?${new URLSearchParams({ late: '1', pool: poolId, since: String(Math.floor(since)) })}`,
+    late: `/requests?${new URLSearchParams({ late: '1', pool: poolId, since: String(Math.floor(since)) })}`,
     incident: `?${new URLSearchParams({ pool: poolId, end: String(end) })}`,
   };
 }

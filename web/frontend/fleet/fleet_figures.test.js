@@ -130,7 +130,7 @@ test('the CV peak names its column width', () => {
 
 test('links to late requests and the incident begin at the onset, minus one minute for the incident', () => {
   const links = incidentLinks(10_000, 'pool a', 1_000.7);
-  assert.equal(links.late, '/decisions?late=1&pool=pool+a&since=1000');
+  assert.equal(links.late, '/requests?late=1&pool=pool+a&since=1000');
   assert.equal(links.incident, '?pool=pool+a&end=1240');
   assert.equal(incidentLinks(1_030, 'pool', 1_000).incident, '?pool=pool&end=1030');
 });

@@ -17,7 +17,7 @@ import { labelled } from './heatmap/role_mark.js';
 import { Rows } from './heatmap/rows.js';
 import { ScopeMenu } from './scope_menu.js';
 import { Scrubber } from '../live/scrubber.js';
-import { EngineSearch } from './search.js';
+import { ENGINE_CHOSEN } from '../shell/palette.js';
 import { spanWords, stepWords } from '../shell/span_words.js';
 import { updateStatusLine } from './status_line.js';
 import { TableTwin } from './table_twin.js';
@@ -65,7 +65,6 @@ class FleetPage {
     this.drawer = new Drawer(this.view, this.timeline);
     this.twin = new TableTwin(this.view);
     this.scope = new ScopeMenu(this.view);
-    this.search = new EngineSearch(this.view);
     this.#listen();
     this.#showTable();
   }
@@ -88,7 +87,11 @@ class FleetPage {
       toggleTable,
       /** @param {Range} range */
       setRange: (range) => this.view.setRange(range, this.timeline.end),
-      search: () => this.search.focus(),
+    });
+    document.addEventListener(ENGINE_CHOSEN, (event) => {
+      if (!(event instanceof CustomEvent)) return;
+      event.preventDefault();
+      this.view.openEngine(event.detail);
     });
     addEventListener('popstate', () => this.view.comeBack());
     byId('drawer-missing-back').addEventListener('click', (event) => {

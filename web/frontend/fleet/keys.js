@@ -11,14 +11,13 @@ import { onKeys } from '../shell/keys.js';
  * @property {() => void} toggleLive
  * @property {() => void} toggleTable
  * @property {(range: Range) => void} setRange
- * @property {() => void} search
  */
 
 /**
  * Listen on the whole page.
  * @param {FleetKeys} keys
  */
-export function listenToKeys({ view, toggleLive, toggleTable, setRange, search }) {
+export function listenToKeys({ view, toggleLive, toggleTable, setRange }) {
   /** @param {KeyboardEvent} event */
   const far = (event) => (event.shiftKey ? 10 : 1);
   onKeys({
@@ -39,7 +38,6 @@ export function listenToKeys({ view, toggleLive, toggleTable, setRange, search }
     1: () => setRange('5m'),
     2: () => setRange('1h'),
     3: () => setRange('24h'),
-    '/': search,
     j: () => view.stepEngine(1),
     k: () => view.stepEngine(-1),
   });

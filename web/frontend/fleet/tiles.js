@@ -76,11 +76,14 @@ export function updateVerdict(state, failure = '') {
   if (required(line, 'b').textContent !== lead) setText(byId('verdict-said'), `${lead} ${text}`);
   setText(required(line, 'b'), lead);
   setText(required(line, 'p > span'), text);
+  showMark(said.mark ?? '');
   const links = said.late_pool_id ? incidentLinks(state.atS, said.late_pool_id, said.late_since ?? 0) : null;
+  const addresses = { late: links?.late, incident: said.incident ? `/incidents/${said.incident}` : links?.incident };
   for (const name of /** @type {const} */ (['late', 'incident'])) {
     const button = byId(`verdict-${name}`, HTMLAnchorElement);
-    button.hidden = !links;
-    if (links) button.href = links[name];
+    const address = addresses[name];
+    button.hidden = !address;
+    if (address) button.href = address;
   }
   const engine = state.engines[state.engineRow(engineId)];
   const link = byId('verdict-engine', HTMLAnchorElement);
@@ -89,4 +92,16 @@ export function updateVerdict(state, failure = '') {
   link.dataset.engine = engine.id;
   link.href = `?engine=${encodeURIComponent(engine.id)}`;
   setText(link, `Open ${engine.name}`);
+}
+
+/**
+ * Show in the tab's title and icon whether an incident is open.
+ * @param {string} mark
+ */
+function showMark(mark) {
+  const title = mark ? `${mark} · Fleet` : 'Fleet · Headway';
+  if (document.title !== title) document.title = title;
+  const icon = byId('icon', HTMLLinkElement);
+  const href = (mark ? icon.dataset.incident : icon.dataset.quiet) ?? '';
+  if (icon.getAttribute('href') !== href) icon.href = href;
 }

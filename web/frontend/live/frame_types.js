@@ -55,6 +55,8 @@
  * @property {string} [shape]
  * @property {string} [late_pool_id] the pool with late requests; '' for other subjects
  * @property {number} [late_since] unix seconds
+ * @property {number} [incident] its number; 0: none
+ * @property {string} [mark] figure for the tab's title while an incident is open
  */
 
 /**

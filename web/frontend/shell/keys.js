@@ -1,9 +1,7 @@
 /* Keys of every page: the list of keys, and navigation. */
 
-import { byId, find, isWithin } from './element.js';
+import { byId, find, findAll, isWithin } from './element.js';
 
-/** @type {Record<string, string>} */
-const PAGES = { f: '/', d: '/decisions', p: '/policies', e: '/trials', t: '/topology', j: '/jobs', a: '/audit' };
 const GO_MS = 1500;
 
 /**
@@ -33,13 +31,16 @@ export function onKeys(actions) {
 export function listenToShellKeys() {
   const dialog = find(document, '#keys-dialog', HTMLDialogElement);
   if (dialog) byId('keys-button').addEventListener('click', () => dialog.showModal());
+  /** @type {Record<string, string>} Address by key, as the navigation states them. */
+  const pages = {};
+  for (const item of findAll(document, '.nav a[data-key]', HTMLAnchorElement)) pages[item.dataset.key ?? ''] = item.href;
   let goUntil = 0;
   document.addEventListener('keydown', (event) => {
     if (keyIsTaken(event)) return;
     const key = event.key.toLowerCase();
-    if (performance.now() < goUntil && PAGES[key]) {
+    if (performance.now() < goUntil && pages[key]) {
       event.stopImmediatePropagation();
-      location.assign(PAGES[key]);
+      location.assign(pages[key]);
     }
     goUntil = key === 'g' ? performance.now() + GO_MS : 0;
     if (key === '?' && dialog) dialog.showModal();

@@ -13,6 +13,7 @@ from django.http import HttpResponse
 
 from controlplane.access.models.group_grant import GroupGrant
 from controlplane.fleet.models.model_service import ModelService
+from controlplane.incidents.models.incident import Incident
 from controlplane.platform.models.audit_event import AuditEvent
 from controlplane.platform.models.job_run import JobRun
 from controlplane.platform.role import Role
@@ -21,6 +22,7 @@ from controlplane.request_log.models.recording import Recording
 from controlplane.trials.models.canary import Canary
 from controlplane.trials.models.shadow import Shadow
 from controlplane.trials.models.whatif import WhatIf
+from controlplane.usage.models.budget import Budget, ModelPrice
 from tests.controlplane.platform.api.request_examples import CHANGES, RECORDING, SAFE, Example
 from tests.controlplane.platform.api.world import Api, World
 
@@ -28,8 +30,9 @@ pytestmark = [pytest.mark.django_db, pytest.mark.long]
 
 VIEWS = {pattern.callback.view_class.__name__: pattern.callback.view_class for pattern in urlpatterns}
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
-ADMIN_NOUNS = ("sovereignty", "services", "regions", "pools", "tenants", "keys", "group_grants")
-WHOLE_FLEET = ("sovereignty", "services", "tenants", "keys", "group_grants", "kv_nodes", "kv_moves")
+MONEY = ("budgets", "prices")
+ADMIN_NOUNS = ("sovereignty", "services", "regions", "pools", "tenants", "keys", "group_grants", *MONEY)
+WHOLE_FLEET = ("sovereignty", "services", "tenants", "keys", "group_grants", "kv_nodes", "kv_moves", *MONEY)
 ASK_ONLY = {"PolicyCheck"}
 """POSTs that change nothing, and are open to every caller with write permission."""
 
@@ -41,8 +44,10 @@ def real(world: World, path: str) -> str:
     key, canary = world.keys["traffic_key"].key_id, Canary.objects.latest("pk").key
     shadow = Shadow.objects.latest("pk").pk
     ids = {"key": key, "run": run, "event": event, "recording": recording, "whatif": whatif}
+    ids["incident"] = Incident.objects.latest("pk").pk
     service = ModelService.objects.latest("pk").slug
     grant = GroupGrant.objects.latest("pk").grant_id
+    ids |= {"budget": Budget.objects.latest("pk").slug, "price": ModelPrice.objects.latest("pk").slug}
     return path.format(**ids, service=service, shadow=shadow, canary=canary, grant=grant)
 
 
@@ -197,7 +202,17 @@ def _expected_status(name: str, path: str, caller: str | None) -> int:
     if limited and path.startswith(WHOLE_FLEET):
         return 403
     of_pool_a = path.startswith(
-        ("pools/", "engines/", "policies/policy-a", "decisions/", "recordings/", "whatif/", "shadows/", "canaries/")
+        (
+            "pools/",
+            "engines/",
+            "policies/policy-a",
+            "decisions/",
+            "recordings/",
+            "whatif/",
+            "shadows/",
+            "canaries/",
+            "incidents/",
+        )
     )
     if (limited and name == "OneJobRun") or (caller in ("operator_b", "operator_b_key") and of_pool_a):
         return 404

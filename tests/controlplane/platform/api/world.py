@@ -14,6 +14,7 @@ from django.contrib.auth.models import User
 from django.http import HttpResponse
 from django.test import Client
 from django.utils import timezone
+from msgspec import to_builtins
 
 from controlplane.access.api_keys import create_api_key
 from controlplane.access.group_grants import create_grant
@@ -25,6 +26,7 @@ from controlplane.fleet.models.engine import Engine
 from controlplane.fleet.models.pool import Pool
 from controlplane.fleet.models.region import Region
 from controlplane.fleet.topology import create_pool, create_region, create_tenant
+from controlplane.incidents.models.incident import Incident
 from controlplane.kv_nodes.registration import report_node
 from controlplane.platform.actor import program
 from controlplane.platform.models.api_key import ApiKey
@@ -43,6 +45,8 @@ from controlplane.trials.canary.lifecycle import start_canary
 from controlplane.trials.models.shadow import Shadow
 from controlplane.trials.whatif.conditions import Conditions
 from controlplane.trials.whatif.lifecycle import start_whatif
+from controlplane.usage.budgets import create_budget, create_price
+from planning.incidents.episodes import Episode
 from tests.controlplane.request_log.recordings.traffic import START, record, rows
 from tests.controlplane.request_log.store.records import keep, stored
 
@@ -91,6 +95,9 @@ def make_world() -> World:
         create_service(name, aliases=[f"{name}-x"], pools=["pool-b"], actor=ACTOR)
     for pool in ("pool-a", "pool-b"):
         create_grant("operators", "operator", pool=pool, actor=ACTOR)
+    for name in ("a", "b"):
+        create_budget(slug=f"monthly-{name}", tenant=world.tenant, amount=1000.0, actor=ACTOR)
+        create_price(slug=name, model=f"model-{name}", prompt=0.25, output=1.0, actor=ACTOR)
     _add_recording(world)
     _add_shadow(world)
     fields = {"incarnation": 1, "address": "10.0.1.9:8470", "state": "serving"}
@@ -100,6 +107,11 @@ def make_world() -> World:
     _add_people(world)
     _add_keys(world)
     now = timezone.now()
+    episode = Episode(key="pool-a-1", pool_id="pool-a", onset=1.0, opened=2.0, last_bad=3.0, symptoms=())
+    Incident.objects.create(
+        key="pool-a-1", pool="pool-a", title="1 in 7 requests is late", onset=now, opened_at=now, last_bad_at=now,
+        detail=to_builtins(episode),
+    )  # fmt: skip
     JobRun.objects.create(job="probe", state=JobState.DONE, started_at=now, finished_at=now)
     for name, engine in engines.items():
         _ask_a_person(f"action-{name}", engine, now)

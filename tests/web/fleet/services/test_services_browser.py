@@ -38,7 +38,7 @@ def page(transactional_db: None, open_page: OpenPage) -> Page:
 def test_services_page_fits_and_has_no_axe_violation(page: Page) -> None:
     for width in (1440, 390):
         page.set_viewport_size({"width": width, "height": 900})
-        page.goto("/services?service=chat")
+        page.goto("/engines/services?service=chat")
         page.get_by_label("Provider URL").wait_for()
         if PICTURES:
             page.screenshot(path=Path(PICTURES) / f"services-{width}.png", full_page=True)

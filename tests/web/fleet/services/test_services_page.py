@@ -32,31 +32,31 @@ def words(answer: HttpResponse) -> str:
 def test_the_page_requires_a_role_in_all_pools_and_changes_an_admin(pool: Pool, role: str) -> None:
     create_service("chat", pools=[pool.slug], actor=program("test"))
     client = client_of(make_person(role, pool))
-    assert client.get("/services").status_code == (200 if role in ALL_POOLS else 403)
-    assert client.get("/services.csv").status_code == (200 if role in ALL_POOLS else 403)
+    assert client.get("/engines/services").status_code == (200 if role in ALL_POOLS else 403)
+    assert client.get("/engines/services.csv").status_code == (200 if role in ALL_POOLS else 403)
     is_admin = role in ("admin", "superuser")
-    assert (b"Save" in client.get("/services?service=chat").content) == is_admin
-    answer = client.post("/services", {"slug": "new", "pools": pool.slug})
+    assert (b"Save" in client.get("/engines/services?service=chat").content) == is_admin
+    answer = client.post("/engines/services", {"slug": "new", "pools": pool.slug})
     assert answer.status_code == (303 if is_admin else 403)
     assert ModelService.objects.filter(slug="new").exists() == is_admin
 
 
 def test_a_service_is_added_changed_and_deleted(admin: Client, pool: Pool) -> None:
     form = {"slug": "chat", "aliases": "gpt-x, gpt-y", "pools": pool.slug, "provider_url": "https://api.example.com/v1"}
-    assert admin.post("/services", form).headers["Location"] == "/services?service=chat&said=created"
+    assert admin.post("/engines/services", form).headers["Location"] == "/engines/services?service=chat&said=created"
     service = ModelService.objects.get()
     assert (service.aliases, service.pools, service.fallback) == (["gpt-x", "gpt-y"], [pool.slug], False)
-    page = words(admin.get("/services?service=chat"))
+    page = words(admin.get("/engines/services?service=chat"))
     assert "gpt-x, gpt-y" in page
     change = {"service": "chat", "revision": "1", "aliases": "", "pools": pool.slug, "fallback": "on"}
-    assert admin.post("/services", change).status_code == 422
+    assert admin.post("/engines/services", change).status_code == 422
     change |= {"provider_model": "big", "provider_url": "https://api.example.com/v1", "input_cost": "2.5"}
-    assert admin.post("/services", change).status_code == 303
+    assert admin.post("/engines/services", change).status_code == 303
     service.refresh_from_db()
     assert (service.fallback, service.aliases, service.input_cost, service.revision) == (True, [], 2.5, 2)
-    assert admin.post("/services", change).status_code == 412
-    assert "Delete service chat?" in words(admin.get("/services?service=chat&delete"))
-    assert admin.post("/services", {"service": "chat", "do": "delete"}).status_code == 303
+    assert admin.post("/engines/services", change).status_code == 412
+    assert "Delete service chat?" in words(admin.get("/engines/services?service=chat&delete"))
+    assert admin.post("/engines/services", {"service": "chat", "do": "delete"}).status_code == 303
     assert not ModelService.objects.exists()
 
 
@@ -65,5 +65,5 @@ def test_the_list_shows_the_cost_of_the_last_days(admin: Client, pool: Pool) -> 
     today = datetime.now(UTC).date()
     for days, cost in ((0, 1.25), (2, 0.5), (90, 40.0)):
         ProviderUsage.objects.create(service="chat", day=today - timedelta(days=days), requests=2, cost=cost)
-    page = words(admin.get("/services"))
+    page = words(admin.get("/engines/services"))
     assert "4 $1.75" in page

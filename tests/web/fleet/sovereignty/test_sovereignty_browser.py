@@ -35,7 +35,7 @@ def page(transactional_db: None, open_page: OpenPage) -> Page:
 
 def test_sovereignty_page_fits_and_has_no_axe_violation(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("web.fleet.sovereignty.page.sovereignty_cost", lambda document: COST)
-    page.goto("/sovereignty")
+    page.goto("/regions/sovereignty")
     page.get_by_label("Name").last.fill("US stays")
     page.get_by_label("Arrive in").last.fill("us")
     page.get_by_role("button", name="Simulate the cost").click()

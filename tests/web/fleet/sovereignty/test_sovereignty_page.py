@@ -41,19 +41,19 @@ def words(answer: HttpResponse) -> str:
 
 def send(client: Client, act: str, **changes: Any) -> HttpResponse:
     revision = stored_sovereignty().revision
-    return client.post("/sovereignty", {**NEW, "default": "allow", "act": act, "revision": revision, **changes})
+    return client.post("/regions/sovereignty", {**NEW, "default": "allow", "act": act, "revision": revision, **changes})
 
 
 @pytest.mark.parametrize("role", ROLES)
 def test_sovereignty_page_requires_a_role_in_all_pools(pool: Pool, role: str) -> None:
-    answer = client_of(make_person(role, pool)).get("/sovereignty")
+    answer = client_of(make_person(role, pool)).get("/regions/sovereignty")
     assert answer.status_code == (200 if role in ("viewer", "operator", "admin", "superuser") else 403)
     assert (b"Put in force" in answer.content) == (role in ("admin", "superuser"))
 
 
 def test_page_shows_the_rules_as_sentences_and_the_allowed_hops(admin: Client) -> None:
     put_in_force()
-    page = words(admin.get("/sovereignty"))
+    page = words(admin.get("/regions/sovereignty"))
     assert "2 sovereignty rules; all other requests stay in their region" in page
     assert "Requests of clinic that arrive in eu may not go to any other region." in page
     assert "clinic stays: Contract of 2026, §4" in page
@@ -69,7 +69,7 @@ def test_preview_changes_nothing_and_shows_the_changed_hops(admin: Client) -> No
 
 def test_rules_are_published_with_their_reason(admin: Client) -> None:
     answer = send(admin, "save", why="the new contract")
-    assert (answer.status_code, answer["Location"]) == (303, "/sovereignty?said=changed")
+    assert (answer.status_code, answer["Location"]) == (303, "/regions/sovereignty?said=changed")
     assert document_in_force().rules == (SovereigntyRule("US stays", from_regions=("us",), allow=False),)
     assert AuditEvent.objects.get(verb="sovereignty.change").why == "the new contract"
 
@@ -121,7 +121,7 @@ def test_simulations_do_not_wait_for_each_other(admin: Client) -> None:
 
 def test_single_region_has_nothing_to_simulate(pool: Pool) -> None:
     client = client_of(make_person("admin"))
-    answer = client.post("/sovereignty", {"default": "deny", "act": "cost"})
+    answer = client.post("/regions/sovereignty", {"default": "deny", "act": "cost"})
     assert answer.status_code == 409
     assert "The simulation takes 2 to 6 regions" in words(answer)
 

@@ -28,7 +28,7 @@ from web.live.feed import FleetFeed
 
 pytestmark = pytest.mark.django_db
 bus = bus_fixture
-CONNECT = "/topology/connect"
+CONNECT = "/engines/connect"
 
 
 @pytest.fixture
@@ -78,7 +78,7 @@ def test_address_is_contacted_only_after_it_was_allowed(admin: Client, asked: li
 def test_connecting_creates_all_objects_and_shows_the_preflight(admin: Client, asked: list[str]) -> None:
     answer = admin.post(CONNECT, {"url": URL, "do": "connect", "allow": "10.3.0.7"})
     engine = Engine.objects.get()
-    assert (answer.status_code, answer["Location"]) == (302, f"/topology?engine={engine.engine_id}")
+    assert (answer.status_code, answer["Location"]) == (302, f"/engines?engine={engine.engine_id}")
     assert (engine.pool.block_tokens, engine.pool.engine_networks) == (32, "10.3.0.7/32")
     event = AuditEvent.objects.get(verb="engine.register")
     assert (event.actor_name, event.via) == ("admin", "console")
@@ -111,8 +111,8 @@ def test_ranks_of_one_address_are_shown_and_connected_together(admin: Client, mo
 def test_only_admins_connect_and_create_pools(admin: Client, asked: list[str]) -> None:
     operator = client_of(make_person("operator"))
     assert operator.post(CONNECT, {"url": URL, "do": "connect"}).status_code == 403
-    assert operator.post("/topology/pools", {"slug": "x"}).status_code == 403
-    assert "Connect an engine" not in text_of(operator.get("/topology?do=connect"))
+    assert operator.post("/engines/pools", {"slug": "x"}).status_code == 403
+    assert "Connect an engine" not in text_of(operator.get("/engines?do=connect"))
     assert not asked
 
 
@@ -130,28 +130,28 @@ POOL = {
 
 
 def test_pool_is_created_with_a_new_region_and_policy(admin: Client) -> None:
-    assert "New policy" in text_of(admin.get("/topology?do=pool"))
-    answer = admin.post("/topology/pools", POOL)
-    assert (answer.status_code, answer["Location"]) == (302, "/topology?settings=code")
+    assert "New policy" in text_of(admin.get("/engines?do=pool"))
+    answer = admin.post("/engines/pools", POOL)
+    assert (answer.status_code, answer["Location"]) == (302, "/engines?settings=code")
     pool = Pool.objects.get()
     assert (pool.region.slug, pool.policy.slug, pool.served_model) == ("eu-west", "careful", "coder")
     assert pool.policy.live_version is not None
     verbs = list(AuditEvent.objects.order_by("pk").values_list("verb", flat=True))
     assert verbs == ["region.create", "policy.create", "policy.draft", "policy.publish", "pool.create"]
     again = {**POOL, "slug": "code-2", "region": "eu-west", "policy": "careful"}
-    assert admin.post("/topology/pools", again).status_code == 302
+    assert admin.post("/engines/pools", again).status_code == 302
     assert (Region.objects.count(), Policy.objects.count()) == (1, 1)
 
 
 def test_invalid_pool_creates_nothing_and_keeps_the_input(admin: Client) -> None:
-    answer = admin.post("/topology/pools", {**POOL, "new_policy": "not a slug"})
+    answer = admin.post("/engines/pools", {**POOL, "new_policy": "not a slug"})
     page = text_of(answer)
     assert answer.status_code == 422
     assert 'id="new_policy-error"' in page and 'value="coder"' in page
     assert not Region.objects.exists() and not Policy.objects.exists()
 
 
-@pytest.mark.parametrize("page", ["/", "/topology"])
+@pytest.mark.parametrize("page", ["/", "/engines"])
 def test_block_size_mismatch_shows_a_banner(page: str, admin: Client, feed: FleetFeed) -> None:
     engines = make_engines(make_pool(), 2)
     feed.take(sample_of(engines, e_0001={"block_tokens": 32}))
@@ -165,8 +165,8 @@ def test_block_size_mismatch_shows_a_banner(page: str, admin: Client, feed: Flee
 def test_block_size_is_set_in_the_settings_of_the_pool(admin: Client) -> None:
     pool = make_pool()
     form = {"name": "Chat", "max_prompt_tokens": "4096", "revision": "1", "block_tokens": "32"}
-    assert admin.post(f"/topology/pools/{pool.slug}/change", form).status_code == 302
+    assert admin.post(f"/engines/pools/{pool.slug}/change", form).status_code == 302
     pool.refresh_from_db()
     assert pool.block_tokens == 32
     bad = {**form, "revision": "2", "block_tokens": "many"}
-    assert "Enter a whole number." in text_of(admin.post(f"/topology/pools/{pool.slug}/change", bad))
+    assert "Enter a whole number." in text_of(admin.post(f"/engines/pools/{pool.slug}/change", bad))

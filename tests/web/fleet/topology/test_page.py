@@ -65,7 +65,7 @@ def show(feed: FleetFeed, sample: FleetSample) -> None:
 
 
 def page(client: Client, query: str = "") -> str:
-    answer = client.get(f"/topology{query}")
+    answer = client.get(f"/engines{query}")
     assert answer.status_code == 200
     return page_text(answer)
 
@@ -202,7 +202,7 @@ def test_pages_are_split_on_the_server(operator: Client, pool: Pool, feed: Fleet
     text = page(operator, "?page=3")
     assert len(names(text)) == 30
     assert "201–230 of 230" in text
-    assert 'rel="prev" href="/topology?page=2"' in text
+    assert 'rel="prev" href="/engines?page=2"' in text
 
 
 @pytest.mark.parametrize("count", [1, 200])
@@ -213,7 +213,7 @@ def test_list_takes_a_fixed_number_of_queries(
     with django_assert_num_queries(LIST_QUERIES):
         page(operator)
     with django_assert_num_queries(LIST_QUERIES - 1):
-        assert operator.get("/topology/live").status_code == 200
+        assert operator.get("/engines/live").status_code == 200
 
 
 def test_drawer_takes_few_more_queries(
@@ -227,7 +227,7 @@ def test_drawer_takes_few_more_queries(
 def test_thousand_engines_take_little_time(operator: Client, pool: Pool, feed: FleetFeed) -> None:
     show(feed, sample_of(make_engines(pool, 1000)))
     page(operator)
-    for query in ("/topology", "/topology?sort=load&q=e-0", "/topology/live"):
+    for query in ("/engines", "/engines?sort=load&q=e-0", "/engines/live"):
         spent = min(_cpu_s(operator, query) for _ in range(3))
         assert spent < CPU_S, f"{query} took {spent:.3f} s"
 
@@ -267,34 +267,34 @@ def test_pool_operator_sees_no_other_pool(client: Client, pool: Pool, feed: Flee
     assert names(page(client)) == ["e-0007"]
     assert "1 engine, 1 pool" in page(client)
     assert "That engine was deleted" in page(client, "?engine=chat-1")
-    assert client.get("/topology/engines/chat-1/checklist").status_code == 404
-    assert "chat-1" not in client.get("/topology/live").json()["rows"]
+    assert client.get("/engines/chat-1/checklist").status_code == 404
+    assert "chat-1" not in client.get("/engines/live").json()["rows"]
 
 
 def test_person_without_a_role_sees_nothing(client: Client, pool: Pool, feed: FleetFeed) -> None:
     make_engines(pool, 1)
-    assert "e-0001" not in page_text(sign_in(client, None).get("/topology"))
+    assert "e-0001" not in page_text(sign_in(client, None).get("/engines"))
 
 
 def test_quarantined_engine_is_shown_without_new_work(operator: Client, pool: Pool, feed: FleetFeed) -> None:
     show(feed, sample_of(make_engines(pool, 2), e_0002={"state": "quarantined", "reason": "by admin"}))
-    assert operator.get("/topology/live").json()["finding"] == "1 of 2 engines serve; 1 quarantined"
-    assert "chat-2" in operator.get("/topology/live?state=not-serving").json()["rows"]
+    assert operator.get("/engines/live").json()["finding"] == "1 of 2 engines serve; 1 quarantined"
+    assert "chat-2" in operator.get("/engines/live?state=not-serving").json()["rows"]
 
 
 def test_live_update_has_the_texts_of_the_rows(operator: Client, pool: Pool, feed: FleetFeed) -> None:
     show(feed, sample_of(make_engines(pool, 2), e_0002={"state": "hot", "reason": "9 s of in-flight work"}))
-    answer: dict[str, Any] = operator.get("/topology/live?engine=chat-2").json()
+    answer: dict[str, Any] = operator.get("/engines/live?engine=chat-2").json()
     assert answer["finding"] == "2 of 2 engines serve; 1 hot"
     assert answer["rows"]["chat-2"]["reason"] == "9 s of in-flight work"
     assert answer["rows"]["chat-2"]["word"] == "Hot"
     assert answer["drawer"]["flight"] == "3 requests running, 1 queued request waiting for it."
     assert answer["drawer"]["effect"] == ""
-    asked = operator.get("/topology/live?engine=chat-2&do=drain").json()
+    asked = operator.get("/engines/live?engine=chat-2&do=drain").json()
     assert asked["drawer"]["effect"] == "3 requests finish here, 1 queued request moves to other engines"
     before = answer["list"]
     Engine.objects.filter(engine_id="chat-1").delete()
-    assert operator.get("/topology/live").json()["list"] != before
+    assert operator.get("/engines/live").json()["list"] != before
 
 
 def test_failed_preflight_is_shown_in_the_row_and_in_the_checklist(
@@ -317,7 +317,7 @@ def test_failed_preflight_is_shown_in_the_row_and_in_the_checklist(
     assert "stopped at 3 of 7" in text
     assert "Start y." in text
     assert "Serve if it passes" in text
-    fragment = page_text(operator.get("/topology/engines/chat-1/checklist"))
+    fragment = page_text(operator.get("/engines/chat-1/checklist"))
     assert 'data-unfinished="no"' in fragment
     assert "<html" not in fragment
 
@@ -332,7 +332,7 @@ def test_draining_engine_shows_a_countdown(operator: Client, pool: Pool, feed: F
         sample = msgspec.structs.replace(sample_of(engines, e_0001=draining), at=time.time() - after)
         get_bus().publish("fleet", encoded(sample))
         show(feed, sample)
-    words = operator.get("/topology/live?engine=chat-1").json()["drawer"]["flight"]
+    words = operator.get("/engines/live?engine=chat-1").json()["drawer"]["flight"]
     assert re.fullmatch(r"3 requests left, the longest has run for at least \d+.s; about [45].s to go\.", words)
     get_bus.cache_clear()
 

@@ -37,7 +37,7 @@ def operator(pool: Pool, feed: FleetFeed) -> Client:
 
 
 def send(client: Client, **fields: Any) -> tuple[int, str]:
-    answer = client.post("/topology/paste", {"pool": "chat", "do": "preview", **fields})
+    answer = client.post("/engines/paste", {"pool": "chat", "do": "preview", **fields})
     return answer.status_code, page_text(answer)
 
 
@@ -74,10 +74,10 @@ def test_corrected_line_is_checked_before_it_is_registered(operator: Client) -> 
     _, after = send(operator, **changed | {"do": "apply"})
     assert sorted(Engine.objects.values_list("name", flat=True)) == ["a", "c"]
     assert "1 engine can be registered." in after
-    answer = operator.post("/topology/paste", form_of(after) | {"do": "apply"})
+    answer = operator.post("/engines/paste", form_of(after) | {"do": "apply"})
     assert answer.status_code == 302
     assert Engine.objects.count() == 3
-    assert "1 engine registered" in page_text(operator.get("/topology"))
+    assert "1 engine registered" in page_text(operator.get("/engines"))
 
 
 def test_changed_pool_or_forged_preview_registers_nothing(operator: Client) -> None:
@@ -101,14 +101,14 @@ def test_file_is_read_like_a_paste(operator: Client) -> None:
     _, text = send(operator, file=file, text="")
     assert "1 engine can be registered." in text
     assert form_of(text)["header"] == "name,url,pool"
-    operator.post("/topology/paste", form_of(text) | {"do": "apply"})
+    operator.post("/engines/paste", form_of(text) | {"do": "apply"})
     assert Engine.objects.get().name == "a"
 
 
 def test_downloaded_engines_can_be_pasted(operator: Client, pool: Pool) -> None:
     register_engine(pool, "e-1", "http://10.0.0.1:8000", speed=2.0, kind="H100", actor=program("test"))
     register_engine(make_pool("agents"), "hidden", "http://10.0.0.2:8000", actor=program("test"))
-    answer = operator.get("/topology/engines.csv")
+    answer = operator.get("/engines.csv")
     assert answer["Content-Type"] == "text/csv; charset=utf-8"
     Engine.objects.all().delete()
     _, text = send(operator, text=answer.content.decode())
@@ -149,7 +149,7 @@ def test_pasted_markup_is_escaped(operator: Client) -> None:
 @pytest.mark.parametrize("role", ["nobody", "pool_viewer", "viewer"])
 def test_viewers_register_nothing(pool: Pool, feed: FleetFeed, role: str) -> None:
     client = client_of(make_person(role, pool))
-    assert client.get("/topology/paste").status_code == 403
+    assert client.get("/engines/paste").status_code == 403
     status, text = send(client, text=MIXED)
     assert status == 403
     assert ("Ask an admin" if role == "nobody" else "requires the role operator") in text

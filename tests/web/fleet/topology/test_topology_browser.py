@@ -22,7 +22,7 @@ def page(browser: Browser, program: Program, trouble: list[str]) -> Iterator[Pag
     """Open the Topology page in a browser, signed in as the first admin."""
     context = browser.new_context(viewport={"width": 1440, "height": 1000}, color_scheme="dark")
     page = watched_page(context, trouble)
-    sign_in(page, f"{program.url}/topology", "admin", program.secrets["admin_password"])
+    sign_in(page, f"{program.url}/engines", "admin", program.secrets["admin_password"])
     page.wait_for_selector("#topology-list tr[data-engine]")
     yield page
     context.close()
@@ -136,7 +136,7 @@ def test_input_in_progress_is_never_replaced(page: Page) -> None:
 def test_second_editor_sees_both_versions(page: Page) -> None:
     other = page.context.new_page()
     for item in (page, other):
-        item.goto(f"{page.url.split('/topology')[0]}/topology?engine=e-07&do=change")
+        item.goto(f"{page.url.split('/engines')[0]}/engines?engine=e-07&do=change")
     other.fill("#field-speed", "1.1")
     other.click("text=Save and check")
     expect(other.locator("#note")).to_contain_text("e-07 changed.")
@@ -159,10 +159,10 @@ def test_pages_have_no_serious_axe_violation(page: Page, program: Program, troub
         "do=connect",
         "do=pool",
     ):
-        page.goto(f"{program.url}/topology?{query}")
+        page.goto(f"{program.url}/engines?{query}")
         expect(page.locator("#topology-drawer")).to_be_visible()
         assert serious_violations_in_both_themes(page, "#topology-drawer") == [], query
-    page.goto(f"{program.url}/topology?q=nothing")
+    page.goto(f"{program.url}/engines?q=nothing")
     assert serious_violations_in_both_themes(page) == []
     page.click("text=Clear")
     page.click("text=Paste a list")
@@ -170,7 +170,7 @@ def test_pages_have_no_serious_axe_violation(page: Page, program: Program, troub
     page.click("text=Show preview")
     expect(page.locator("h1")).to_have_text("1 engine can be registered; 1 line needs a change.")
     assert serious_violations_in_both_themes(page) == []
-    page.goto(f"{program.url}/topology?do=register")
+    page.goto(f"{program.url}/engines?do=register")
     page.fill("#field-name", "x")
     page.fill("#field-url", "http://169.254.169.254")
     page.click("text=Register and check")
@@ -182,7 +182,7 @@ def test_pages_have_no_serious_axe_violation(page: Page, program: Program, troub
 def test_forms_work_without_scripts(browser: Browser, page: Page, program: Program) -> None:
     context = browser.new_context(java_script_enabled=False, storage_state=page.context.storage_state())
     plain = context.new_page()
-    plain.goto(f"{program.url}/topology?q=e-08")
+    plain.goto(f"{program.url}/engines?q=e-08")
     plain.click("tr[data-engine] >> text=e-08")
     plain.click(".drawer >> text=Maintenance")
     plain.fill("#confirm-why", "disk")
@@ -200,7 +200,7 @@ def test_forms_work_without_scripts(browser: Browser, page: Page, program: Progr
 def test_connecting_queries_the_engine_and_shows_its_preflight(
     page: Page, program: Program, start: Callable[[int], SimulatedEngine]
 ) -> None:
-    page.goto(f"{program.url}/topology?do=connect")
+    page.goto(f"{program.url}/engines?do=connect")
     page.fill("#field-url", start(512).url)
     page.click("text=Check engine")
     expect(page.locator("#topology-drawer")).to_contain_text("Blocks of 512 tokens")

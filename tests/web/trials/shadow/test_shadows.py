@@ -156,13 +156,13 @@ def test_observing_pool_is_compared_and_starts_to_route_after_a_confirmation(poo
 
 def test_admin_lets_a_pool_observe_by_typing_its_name(pool: Pool) -> None:
     operator, admin = client_of(make_person("operator")), client_of(make_person("admin"))
-    settings = "/topology?settings=chat"
+    settings = "/engines?settings=chat"
     assert "to stop routing it" not in show(operator, settings)
     assert "to stop routing it" not in show(admin, "/trials/shadows?new")
     page = show(admin, settings)
     assert "Type chat to stop routing it" in page
     assert "/v1 and /api/v1/route answer 409 for m." in page.replace(pool.served_model, "m")
-    where, form = "/topology/pools/chat/observe", {"typed": "chat", "revision": str(pool.revision)}
+    where, form = "/engines/pools/chat/observe", {"typed": "chat", "revision": str(pool.revision)}
     answer = admin.post(where, {**form, "typed": "chta"})
     assert answer.status_code == 422
     assert "Type chat to stop routing it." in page_text(answer)

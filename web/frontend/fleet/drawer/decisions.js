@@ -230,7 +230,7 @@ export class DrawerDecisions {
     this.asked = decisionId;
     const link = byId('drawer-story-json', HTMLAnchorElement);
     link.href = `/fleet/decisions/${encodeURIComponent(decisionId)}`;
-    byId('drawer-story-page', HTMLAnchorElement).href = `/decisions/${encodeURIComponent(decisionId)}`;
+    byId('drawer-story-page', HTMLAnchorElement).href = `/requests/${encodeURIComponent(decisionId)}`;
     try {
       const explained = await fetchDecision(decisionId);
       if (this.asked !== decisionId) return;

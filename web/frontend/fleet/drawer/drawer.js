@@ -220,7 +220,7 @@ export class Drawer {
     setText(byId('drawer-trust-reason'), engine.trust_reason ? `Index trust: ${engine.trust_reason}.` : '');
     this.#measures(byId('drawer-against'), [...poolMeasures(state, row), ...routing(pool)]);
     byId('drawer-cache-locality', HTMLAnchorElement).href =
-      `/cache-locality/${encodeURIComponent(pool.id)}?without=${encodeURIComponent(engine.name)}#cache-locality-hits`;
+      `/cache/pools/${encodeURIComponent(pool.id)}?without=${encodeURIComponent(engine.name)}#cache-locality-hits`;
     setText(byId('drawer-pool'), `${pool.name}, policy v${pool.policy_version}`);
     this.#events(engine);
     this.updateVerbs();

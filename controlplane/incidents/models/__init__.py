@@ -1,0 +1,1 @@
+"""Stored incidents and their timelines."""

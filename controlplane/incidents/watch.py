@@ -1,0 +1,191 @@
+"""Follows the live samples of this process as readings for the detection of incidents."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from functools import cache
+
+from controlplane.history.annotation import Annotation, AnnotationLog
+from controlplane.kv_nodes.models.kv_node import KvNode, KvNodeState
+from controlplane.platform.live_fleet.samples import fleet_samples
+from controlplane.platform.models.job_run import JobRun, JobState
+from gateway.contracts.fleet_sample import EngineSample, FleetSample, PoolSample
+from gateway.contracts.outcomes import OutcomeCounts, PoolOutcomes
+from planning.incidents.signs import ALL, Change, EngineSigns, FleetSigns, Outage, Outcomes, PoolSigns, SignLog, Tables
+
+EVERY_S = 1.0
+"""Minimum seconds between two readings."""
+GAP_S = 2.0
+"""Seconds without a sample that count as lateness of the gateway, because a blocked loop reports nothing."""
+CHANGES_KEPT_S = 900.0
+MAX_CHANGES = 256
+ROUND_FAILED = "the last round failed; see the log"
+"""The outcome that controlplane.automation.rounds stores for a failed round."""
+JOB_FAILS_FOR_S = 30.0
+_CHANGES = {"policy": "policy", "left": "leave", "draining": "leave", "maintenance": "leave"}
+"""Kind of a marker → kind of the change."""
+_DIMENSIONS = ("tenants", "keys", "lengths")
+
+
+class IncidentWatch:
+    """Mutable: the readings, the changes of the last minutes, and since when something is cut off. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.log = SignLog()
+        self._before: FleetSample | None = None
+        self._read_at = 0.0
+        self._away_s = 0.0
+        self._markers = AnnotationLog(span_s=CHANGES_KEPT_S)
+        self._marker = 0
+        self._seen_up: set[str] = set()
+        self._down: dict[tuple[str, str], float] = {}
+        self._changes: deque[Change] = deque(maxlen=MAX_CHANGES)
+
+    def take(self, sample: FleetSample) -> None:
+        """Add one sample."""
+        with self._lock:
+            before, self._before = self._before, sample
+            self._markers.follow(before, sample)
+            self._away_s += _away_s(before, sample)
+            news, self._marker = self._markers.recent(self._marker), self._markers.last_number
+            self._changes += [_change(item) for item in news if item.kind in _CHANGES]
+            if not 0 <= sample.at - self._read_at < EVERY_S:
+                self._read_at = sample.at
+                self.log.add(self._signs(sample))
+
+    def changes(self) -> list[Change]:
+        """Return the changes of the last minutes."""
+        with self._lock:
+            return list(self._changes)
+
+    @property
+    def lock(self) -> threading.Lock:
+        """Return the lock under which `log` may be read: samples arrive in another thread."""
+        return self._lock
+
+    def note_outages(self, matches: set[tuple[str, str]], at: float) -> None:
+        """Set the nodes and jobs that are cut off now, as (kind, name). Links are in the samples."""
+        with self._lock:
+            for key in [key for key in self._down if key[0] != "link" and key not in matches]:
+                del self._down[key]
+            for key in matches:
+                self._down.setdefault(key, at)
+
+    def _signs(self, sample: FleetSample) -> FleetSigns:
+        self._follow_links(sample)
+        late = {"job": JOB_FAILS_FOR_S}
+        outages = tuple(
+            Outage(kind, name, since)
+            for (kind, name), since in sorted(self._down.items())
+            if sample.at - since >= late.get(kind, 0.0)
+        )
+        engines = {engine.engine_id: _engine_signs(engine) for engine in sample.engines}
+        running: dict[str, int] = {}
+        for engine in sample.engines:
+            running[engine.pool_id] = running.get(engine.pool_id, 0) + engine.running + engine.bound
+        return FleetSigns(
+            at=sample.at,
+            # Pools whose requests another router routes have no outcomes here.
+            pools={
+                pool.pool_id: _pool_signs(pool, running.get(pool.pool_id, 0))
+                for pool in sample.pools
+                if pool.outcomes is not None and not pool.observes
+            },
+            engines=engines,
+            away_s=self._away_s,
+            rejects=sample.lateness is not None and sample.lateness.rejects,
+            outages=outages,
+        )
+
+    def _follow_links(self, sample: FleetSample) -> None:
+        for link in (link for region in sample.regions for link in region.links):
+            # A link that never was up belongs to a region that has not started.
+            if link.up:
+                self._seen_up.add(link.region)
+                self._down.pop(("link", link.region), None)
+            elif link.region in self._seen_up:
+                self._down.setdefault(("link", link.region), sample.at)
+
+
+def cut_off() -> set[tuple[str, str]]:
+    """Return the silent nodes and the failing jobs in the database, as (kind, name)."""
+    nodes = KvNode.objects.filter(state=KvNodeState.SILENT).values_list("name", flat=True)
+    failing = JobRun.objects.filter(state=JobState.ACTIVE, outcome__reason=ROUND_FAILED)
+    return {*(("node", name) for name in nodes), *(("job", job) for job in failing.values_list("job", flat=True))}
+
+
+@cache
+def incident_watch() -> IncidentWatch:
+    """Return this process's watch, which follows all gateways."""
+    watch = IncidentWatch()
+    fleet_samples().subscribe(watch.take)
+    return watch
+
+
+def _away_s(before: FleetSample | None, sample: FleetSample) -> float:
+    """Return the seconds between two samples for which the gateway was blocked."""
+    if before is None or sample.seq <= before.seq:
+        return 0.0
+    gap_s = sample.at - before.at
+    missing_s = gap_s if gap_s > GAP_S else 0.0
+    if sample.lateness is None:
+        return missing_s
+    known = before.lateness
+    same = known is not None and known.since <= sample.lateness.since + 1.0 and known.away_s <= sample.lateness.away_s
+    reported_s = sample.lateness.away_s - (known.away_s if known is not None and same else 0.0)
+    return max(missing_s, min(reported_s, gap_s) if same else reported_s)
+
+
+def _change(marker: Annotation) -> Change:
+    subject = marker.label.removeprefix("v").removesuffix(" live") if marker.kind == "policy" else marker.engine_id
+    return Change(marker.at, _CHANGES[marker.kind], marker.pool_id, subject or marker.label, marker.text)
+
+
+def _pool_signs(pool: PoolSample, running: int) -> PoolSigns:
+    works = {prefix.key: sum(prefix.work_s_by_engine.values()) for prefix in pool.prefixes}
+    total = sum(works.values())
+    return PoolSigns(
+        pool_id=pool.pool_id,
+        name=pool.name,
+        tables=_tables(pool.outcomes or PoolOutcomes()),
+        waiting=pool.unbound + running,
+        prefixes={key: work / total for key, work in works.items()} if total > 0 else {},
+    )
+
+
+def _tables(outcomes: PoolOutcomes) -> Tables:
+    tables: Tables = {ALL: {"": _outcomes(outcomes.total)}}
+    for dimension in _DIMENSIONS:
+        tables[dimension] = {row: _outcomes(counts) for row, counts in getattr(outcomes, dimension).items()}
+    return tables
+
+
+def _outcomes(counts: OutcomeCounts) -> Outcomes:
+    return counts.on_time, counts.late, counts.failed, counts.rejected
+
+
+def _engine_signs(engine: EngineSample) -> EngineSigns:
+    counts, faults = engine.counts, engine.faults
+    return EngineSigns(
+        engine_id=engine.engine_id,
+        name=engine.name,
+        pool_id=engine.pool_id,
+        incarnation=engine.incarnation,
+        state=engine.state,
+        reason=engine.reason,
+        since=engine.since,
+        running=engine.running,
+        in_flight_s=engine.in_flight_s,
+        restarts=faults.restarts if faults is not None else engine.incarnation,
+        progress=counts.first_tokens_total + counts.chunks_total if counts is not None else 0,
+        slowness=counts.slowness if counts is not None else None,
+        slowness_samples=counts.slowness_samples if counts is not None else 0,
+        failures_in_row=counts.failures_in_row if counts is not None else 0,
+        trust=engine.index_trust,
+        prompt_tokens=engine.prompt_tokens_total,
+        cached_tokens=engine.cached_tokens_total,
+        tokenizer_late=faults.tokenizer_late if faults is not None else 0,
+        removed_blocks=faults.evictions if faults is not None else None,
+    )

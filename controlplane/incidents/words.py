@@ -1,0 +1,254 @@
+"""Incidents in words: what is wrong, why, and what to do. Cures are those of docs/troubleshooting.md."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from controlplane.platform.format import duration, percent, rate, sentence
+from planning.incidents import causes, symptoms
+from planning.incidents.causes import IncidentCause
+from planning.incidents.episodes import Episode
+from planning.incidents.signs import ALL, FAILED, LATE, NONE, REJECTED, Outcomes, missed, requests
+from planning.incidents.symptoms import Symptom
+from routing.values.counted import count
+
+
+@dataclass(frozen=True, slots=True)
+class CauseWords:
+    """A cause: its finding and its evidence as sentences, and its cure."""
+
+    finding: Callable[[IncidentCause], str]
+    evidence: Callable[[IncidentCause], str]
+    cure: str
+    act: str = ""
+    """The button that helps: limit, quarantine, roll-back, capacity, or restart; empty: none."""
+
+
+def _figure(name: str, words: Callable[[float], str]) -> Callable[[IncidentCause], str]:
+    return lambda cause: words(cause.figures[name]) if cause.figures.get(name) else "—"
+
+
+def _per_s(cause: IncidentCause, name: str) -> str:
+    return f"{rate(cause.figures.get(name, 0.0))} requests/s"
+
+
+def _growth(cause: IncidentCause) -> str:
+    growth = cause.figures.get("growth", 0.0)
+    return f"requests arrived at {growth:.1f} × the usual rate" if growth else "the usual rate of requests is unknown"
+
+
+def _reported(cause: IncidentCause) -> str:
+    return sentence(cause.text) if cause.text else "No reason is reported."
+
+
+def _hits(cause: IncidentCause) -> str:
+    return f"Hits fell from {percent(cause.figures.get('usual_hit'))} to {percent(cause.figures.get('hit'))}"
+
+
+def _removed(cause: IncidentCause) -> str:
+    if "removed_per_s" not in cause.figures:
+        return "engines do not report evictions"
+    now, usual = cause.figures["removed_per_s"], cause.figures["usual_removed_per_s"]
+    return f"engines evict {rate(now)} blocks/s, usually {rate(usual)}"
+
+
+def _before(cause: IncidentCause) -> str:
+    return f"{duration(cause.figures.get('before_s', 0.0))} before the onset"
+
+
+CAUSES: dict[str, CauseWords] = {
+    causes.GATEWAY: CauseWords(
+        lambda _: "The host starves the gateway",
+        lambda cause: (
+            f"Its event loop was blocked for {_figure('away_share', percent)(cause)} of the time; {_growth(cause)}."
+        ),
+        "Give the gateway a core; run gateways on separate machines.",
+    ),
+    causes.FLOOD: CauseWords(
+        lambda cause: f"Tenant {cause.name} sends a flood of requests",
+        lambda cause: (
+            f"It sends {_per_s(cause, 'tenant_per_s')} instead of {_per_s(cause, 'tenant_usual_per_s')}; "
+            f"{percent(cause.figures.get('tenant_share'))} of all, "
+            f"usually {percent(cause.figures.get('tenant_usual_share'))}."
+        ),
+        "Limit the key that sends them, or add engines.",
+        "limit",
+    ),
+    causes.DEMAND: CauseWords(
+        lambda _: "More requests arrive than usual",
+        lambda cause: (
+            f"There are {_per_s(cause, 'per_s')} instead of {_per_s(cause, 'usual_per_s')}, from several tenants."
+        ),
+        "Add engines; see the Automation page.",
+        "capacity",
+    ),
+    causes.CRASHED: CauseWords(
+        lambda cause: f"{cause.name} crashed",
+        lambda cause: sentence(cause.text) if cause.text else "A new process of the engine reports.",
+        "Read the engine's log, and restart the engine if its process manager does not.",
+        "quarantine",
+    ),
+    causes.FROZEN: CauseWords(
+        lambda cause: f"{cause.name} is frozen",
+        lambda cause: f"It made no progress for {_figure('still_s', duration)(cause)}. {_reported(cause)}",
+        "Read the engine's log. If its core is frozen, restart it: its requests move at once.",
+        "quarantine",
+    ),
+    causes.LOST: CauseWords(
+        lambda cause: f"{cause.name} does not answer",
+        _reported,
+        "Check that the gateway can reach its address; read the engine's log.",
+        "quarantine",
+    ),
+    causes.SLOW: CauseWords(
+        lambda cause: f"{cause.name} is slow",
+        lambda cause: f"It takes {cause.figures.get('ratio', 0):.1f} × as long as the other engines for the same work.",
+        "Check the engine; quarantine it until it is as fast as the others.",
+        "quarantine",
+    ),
+    causes.FAILS: CauseWords(
+        lambda cause: f"{cause.name} is sick",
+        lambda cause: f"Failed requests in a row: {_figure('failures', '{:.0f}'.format)(cause)}. {_reported(cause)}",
+        "Check the engine; read its log.",
+        "quarantine",
+    ),
+    causes.TOKENIZER: CauseWords(
+        lambda cause: f"The tokenizer of {cause.name} is late",
+        lambda cause: (
+            f"It was late {count(round(cause.figures.get('late', 0)), 'time')}, "
+            f"{percent(cause.figures.get('share'))} of all late tokenizer calls."
+        ),
+        "Give the engine's API server more CPU.",
+        "quarantine",
+    ),
+    causes.BLIND: CauseWords(
+        lambda cause: f"The index of {cause.name} is blind",
+        _reported,
+        "Run the preflight again; manage.py connect URL prints the missing flag.",
+    ),
+    causes.HOT_PREFIX: CauseWords(
+        lambda cause: f"Prefix {cause.subject[:8]} is hot",
+        lambda cause: (
+            f"It makes {percent(cause.figures.get('share'))} of the work of the busiest prefixes, usually "
+            f"{percent(cause.figures.get('usual'))}; few engines hold it."
+        ),
+        "Let rebalancing give the prefix more engines: see the Automation page.",
+        "capacity",
+    ),
+    causes.EVICTIONS: CauseWords(
+        lambda _: "Engines evict the prefixes that requests need",
+        lambda cause: f"{_hits(cause)}; {_removed(cause)}.",
+        "Add engines or KV memory: the engines have too little for this traffic.",
+        "capacity",
+    ),
+    causes.TEMPLATE: CauseWords(
+        lambda _: "Prompts begin differently than before",
+        lambda cause: f"{_hits(cause)} at once; {_removed(cause)}.",
+        "Ask who changed a prompt template; put what varies at the prompt's end.",
+    ),
+    causes.POLICY: CauseWords(
+        lambda cause: f"Policy v{cause.subject} went live",
+        lambda cause: f"It went live {_before(cause)}.",
+        "Roll back to the version before.",
+        "roll-back",
+    ),
+    causes.SCALED_DOWN: CauseWords(
+        lambda cause: f"{count(round(cause.figures.get('left', 1)), 'engine')} left the pool",
+        lambda cause: (
+            f"{_reported(cause)} That was {_before(cause)}; {cause.figures.get('serving', 0):.0f} serve the same "
+            "requests."
+        ),
+        "Return engines to service, or add engines.",
+        "capacity",
+    ),
+    causes.NODE: CauseWords(
+        lambda cause: f"KV node {cause.name} is silent",
+        lambda _: "It missed three reports.",
+        "Check the node's process, its log, and the network to it.",
+    ),
+    causes.LINK: CauseWords(
+        lambda cause: f"The link {cause.name} is down",
+        lambda _: "The gateway there does not answer this region.",
+        "Check the network between the regions, and the gateway there.",
+    ),
+    causes.JOB: CauseWords(
+        lambda cause: f"The job {cause.name} fails",
+        lambda _: "Its last rounds failed.",
+        "Read the worker's log; see the Jobs page.",
+    ),
+    causes.CANARY: CauseWords(lambda _: "A canary was aborted", _reported, "Read its guardrails on the Trials page."),
+}
+
+_MISSED = {LATE: ("is late", "are late"), FAILED: ("fails", "fail"), REJECTED: ("is rejected", "are rejected")}
+_TROUBLES = {
+    symptoms.ENGINE_LOST: "{} was lost",
+    symptoms.ENGINE_SICK: "{} is sick",
+    symptoms.INDEX_BLIND: "The index of {} is blind",
+    symptoms.GATEWAY_LATE: "The gateway is late",
+    symptoms.NODE_LOST: "KV node {} is silent",
+    symptoms.LINK_DOWN: "The link {} is down",
+    symptoms.JOB_FAILING: "The job {} fails",
+    symptoms.CANARY_ABORTED: "A canary was aborted",
+}
+
+
+def all_hit(episode: Episode) -> Outcomes:
+    """Return the outcomes of all requests that ended in the incident."""
+    return episode.hit.get(ALL, {}).get("", NONE)
+
+
+def wrong(episode: Episode, pool_name: str = "") -> str:
+    """Return what is wrong, such as "1 in 7 requests to Chat is late"."""
+    hit = all_hit(episode)
+    if any(item.kind in symptoms.OF_REQUESTS for item in episode.symptoms) and missed(hit):
+        column = max(_MISSED, key=lambda item: hit[item])
+        ratio = requests(hit) / hit[column]
+        to = f" to {pool_name}" if pool_name else ""
+        if ratio >= 1.8:
+            return f"1 in {ratio:.0f} requests{to} {_MISSED[column][0]}"
+        return f"{percent(1 / ratio)} of requests{to} {_MISSED[column][1]}"
+    return _trouble(episode.symptoms)
+
+
+def _trouble(matches: Sequence[Symptom]) -> str:
+    named = next((item for item in matches if item.kind in _TROUBLES), None)
+    return _TROUBLES[named.kind].format(named.name) if named is not None else "Requests miss their objective"
+
+
+def title(episode: Episode, pool_name: str = "") -> str:
+    """Return what is wrong and, if it is certain, why: the incident's title."""
+    first = wrong(episode, pool_name)
+    if not episode.certain:
+        return first
+    finding = CAUSES[episode.causes[0].kind].finding(episode.causes[0])
+    return first if finding == first else f"{first}: {finding}"
+
+
+def why(episode: Episode) -> str:
+    """Return the cause with its evidence in one sentence; "Unsure" with the candidates where evidence is lacking."""
+    if not episode.causes:
+        return "Unsure: no cause has enough evidence."
+    first = episode.causes[0]
+    if episode.certain:
+        return f"{CAUSES[first.kind].finding(first)}. {evidence(episode)}"
+    return f"Unsure: {'; or '.join(CAUSES[item.kind].finding(item) for item in episode.causes[:3])}."
+
+
+def evidence(episode: Episode) -> str:
+    """Return the evidence of the likeliest cause as a sentence; empty without a cause."""
+    return CAUSES[episode.causes[0].kind].evidence(episode.causes[0]) if episode.causes else ""
+
+
+def cure(episode: Episode) -> str:
+    """Return what to do."""
+    if not episode.causes:
+        return "Open the late and failed requests: what they have in common names the cause."
+    return CAUSES[episode.causes[0].kind].cure
+
+
+def outcome_words(hit: Outcomes) -> str:
+    """Return the requests that missed the objective, such as "2,785 late, 12 failed of 23,088 requests"."""
+    parts = [f"{hit[column]:,} {word}" for column, word in ((LATE, "late"), (FAILED, "failed"), (REJECTED, "rejected"))]
+    known = ", ".join(part for part in parts if not part.startswith("0 ")) or "none missed"
+    return f"{known} of {count(requests(hit), 'request')}"

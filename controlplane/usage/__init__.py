@@ -1,0 +1,1 @@
+"""Usage and money: the ledger, budgets, and prices."""

@@ -1,0 +1,1 @@
+"""Models of usage: budgets, prices, and the ledger."""

@@ -1,0 +1,1 @@
+"""Usage by API key: the journal, the budgets, and their messages."""

@@ -1,0 +1,433 @@
+"""Ranks the likely causes of an incident, each with its evidence and a confidence.
+
+Each rule compares the time since the onset with the minutes before it, and checks what only its cause does. Effects
+of one cause resemble other causes: a flood makes gateways late, a starved host makes engines slow, and a lost engine
+takes its cache with it. Such rules yield to the evidence of the other cause.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from planning.incidents.signs import ALL, NONE, Change, EngineSigns, FleetSigns, Interval, Outage, SignLog, requests
+from planning.incidents.symptoms import restarted_at
+
+GATEWAY, FLOOD, DEMAND = "gateway_starved", "tenant_flood", "more_requests"
+CRASHED, FROZEN, LOST, SLOW, FAILS = "engine_crashed", "engine_frozen", "engine_lost", "engine_slow", "engine_fails"
+TOKENIZER, BLIND = "tokenizer_late", "index_blind"
+HOT_PREFIX, EVICTIONS, TEMPLATE = "hot_prefix", "eviction_wave", "template_changed"
+POLICY, SCALED_DOWN = "policy_changed", "engines_removed"
+NODE, LINK, JOB, CANARY = "node_lost", "link_down", "job_failing", "canary_aborted"
+
+CERTAIN, MARGIN, LISTED = 0.6, 0.15, 0.3
+"""The first cause is certain from CERTAIN on if it leads by MARGIN. Causes below LISTED are not listed."""
+BASELINE_S, GUARD_S = 600.0, 30.0
+"""The minutes before the onset that count as usual, without the last seconds, in which it may have begun."""
+CHANGE_S = 300.0
+"""Seconds before the onset in which a change can be its cause."""
+STILL_S, LONG_STILL_S = 10.0, 30.0
+"""Seconds without progress after which an engine may be frozen: with other evidence, and with requests alone."""
+_SILENT = ("timed out", "produced nothing", "no answer", "no progress")
+GROWN = 1.25
+"""Ratio of arrivals to the usual ones that counts as more."""
+AFTER_S = 60.0
+"""Seconds after the onset, by which it may be early, after which an event is no cause of it."""
+BY_CHANCE = 4.0
+"""Standard deviations of Poisson arrivals by which more requests must exceed the usual ones."""
+
+
+class IncidentCause(msgspec.Struct, frozen=True, kw_only=True):
+    """One possible cause. `figures` are the evidence, by name: rates per second, shares 0..1, seconds, counts."""
+
+    kind: str
+    subject: str = ""
+    """Id of the engine, tenant, prefix, node or link, or number of the version."""
+    name: str = ""
+    score: float
+    """Confidence, 0..1."""
+    figures: dict[str, float] = {}
+    text: str = ""
+    """Reported reason or description, if there is one."""
+
+    @property
+    def identity(self) -> tuple[str, str]:
+        """Return what distinguishes it from other causes."""
+        return self.kind, self.subject
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """What the rules see of one pool."""
+
+    log: SignLog
+    newest: FleetSigns
+    pool_id: str
+    onset: float
+    during: Interval
+    """Since the onset, at most two minutes."""
+    before: Interval | None
+    """The usual minutes before the onset; None if they are not known."""
+    changes: Sequence[Change]
+
+    @property
+    def engines(self) -> list[EngineSigns]:
+        """Return the pool's engines in the newest reading."""
+        return [item for _, item in sorted(self.newest.engines.items()) if item.pool_id == self.pool_id]
+
+    @property
+    def growth(self) -> float | None:
+        """Return arrivals since the onset over the usual ones; None if unknown."""
+        if self.before is None:
+            return None
+        usual = self.before.arrivals_per_s()
+        return self.during.arrivals_per_s() / usual if usual > 0 else None
+
+    def changed(self, *kinds: str) -> list[Change]:
+        """Return the pool's changes of these kinds shortly before the onset or since, nearest to it first."""
+        mine = [
+            item
+            for item in self.changes
+            if item.kind in kinds and item.pool_id in ("", self.pool_id) and item.at >= self.onset - CHANGE_S
+        ]
+        return sorted(mine, key=lambda item: abs(item.at - self.onset))
+
+
+def find_causes(
+    log: SignLog, pool_ids: Iterable[str], onset: float, changes: Sequence[Change], *, gateways_only: bool = False
+) -> list[IncidentCause]:
+    """Return the possible causes of trouble in these pools, the likeliest first; empty without readings of them.
+
+    `gateways_only`: only what makes gateways late.
+    """
+    scenes = [_scene(log, pool_id, onset, changes) for pool_id in pool_ids]
+    rules = (_gateway, _flood) if gateways_only else _RULES
+    return ranked(
+        _yielding([cause for scene in scenes if scene is not None for rule in rules for cause in rule(scene)])
+    )
+
+
+def _scene(log: SignLog, pool_id: str, onset: float, changes: Sequence[Change]) -> Scene | None:
+    newest = log.newest
+    if newest is None:
+        return None
+    begin = max(onset, newest.at - 120.0, log.oldest_at())
+    during = log.interval(pool_id, begin, newest.at) or log.recent(pool_id, 10.0)
+    if during is None:
+        return None
+    usual_from = max(onset - BASELINE_S, log.oldest_at())
+    before = log.interval(pool_id, usual_from, onset - GUARD_S)
+    if before is None or before.span_s < GUARD_S:
+        before = log.interval(pool_id, usual_from, onset - 5.0)
+    known = before if before is not None and before.span_s >= GUARD_S else None
+    return Scene(log, newest, pool_id, onset, during, known, changes)
+
+
+def ranked(causes: Iterable[IncidentCause]) -> list[IncidentCause]:
+    """Return the causes, likeliest first, each once and without unlikely ones."""
+    best: dict[tuple[str, str], IncidentCause] = {}
+    for cause in causes:
+        known = best.get(cause.identity)
+        if cause.score >= LISTED and (known is None or cause.score > known.score):
+            best[cause.identity] = cause
+    return sorted(best.values(), key=lambda cause: (-round(cause.score, 2), cause.kind, cause.subject))
+
+
+def is_certain(causes: Sequence[IncidentCause]) -> bool:
+    """Return whether the first of the ranked causes may be called the cause."""
+    if not causes or causes[0].score < CERTAIN:
+        return False
+    return len(causes) == 1 or causes[0].score - causes[1].score >= MARGIN
+
+
+_STRONGER: dict[str, tuple[str, ...]] = {
+    GATEWAY: (FLOOD,),
+    DEMAND: (FLOOD, GATEWAY),
+    SLOW: (CRASHED, FROZEN, LOST, GATEWAY, TOKENIZER),
+    TOKENIZER: (CRASHED, FROZEN, LOST),
+    FAILS: (CRASHED, FROZEN, LOST),
+    LOST: (CRASHED, FROZEN, GATEWAY, LINK),
+    HOT_PREFIX: (FLOOD, CRASHED, FROZEN, SLOW, POLICY),
+    TEMPLATE: (FLOOD, CRASHED, LOST, POLICY, SCALED_DOWN, EVICTIONS, NODE, BLIND),
+    EVICTIONS: (CRASHED, LOST, POLICY, SCALED_DOWN),
+    POLICY: (CRASHED, FROZEN, LOST, FLOOD, GATEWAY),
+    SCALED_DOWN: (CRASHED, FLOOD),
+    BLIND: (CRASHED, LOST, GATEWAY),
+}
+"""Cause → causes that explain its signs as their own effects."""
+_YIELDS = 0.5
+
+
+def _yielding(causes: Sequence[IncidentCause]) -> list[IncidentCause]:
+    """Return the causes; those whose signs a certain stronger cause explains have a lower score."""
+    certain = {cause.kind for cause in causes if cause.score >= CERTAIN}
+    return [
+        msgspec.structs.replace(cause, score=cause.score * _YIELDS)
+        if certain & set(_STRONGER.get(cause.kind, ()))
+        else cause
+        for cause in causes
+    ]
+
+
+def _gateway(scene: Scene) -> list[IncidentCause]:
+    """Gateways were blocked although no more requests arrived."""
+    share = scene.during.away_share()
+    usual = scene.before.away_share() if scene.before is not None else 0.0
+    if share - usual < 0.05:
+        return []
+    score = 0.55 + min(0.4, 1.5 * (share - usual))
+    growth = scene.growth
+    if growth is None:
+        # A flood would have the same sign.
+        score = min(score, CERTAIN - 0.01)
+    elif growth >= GROWN:
+        score -= 0.25
+    figures = {"away_share": share, "growth": growth or 0.0}
+    return [IncidentCause(kind=GATEWAY, score=score, figures=figures)]
+
+
+def _flood(scene: Scene) -> list[IncidentCause]:
+    """One tenant sends most of the additional requests; or all tenants send more."""
+    during, before, growth = scene.during, scene.before, scene.growth
+    if before is None or growth is None or growth < GROWN:
+        return []
+    expected = before.arrivals_per_s() * during.span_s
+    if during.arrivals_per_s() * during.span_s - expected < BY_CHANCE * math.sqrt(max(1.0, expected)):
+        return []
+    now, usual = during.tables(), before.tables()
+    ended_s, usual_s = requests(now[ALL][""]) / during.span_s, requests(usual[ALL][""]) / before.span_s
+    figures = {"growth": growth, "per_s": during.arrivals_per_s(), "usual_per_s": before.arrivals_per_s()}
+    rates = {
+        tenant: (requests(counts) / during.span_s, requests(usual.get("tenants", {}).get(tenant, NONE)) / before.span_s)
+        for tenant, counts in now.get("tenants", {}).items()
+        if tenant
+    }
+    more = sum(max(0.0, rate - old) for rate, old in rates.values())
+    if rates and more > 0:
+        tenant = max(sorted(rates), key=lambda item: rates[item][0] - rates[item][1])
+        rate, old = rates[tenant]
+        part = (rate - old) / more
+        if part >= 0.6 and rate >= 1.5 * old:
+            score = 0.45 + 0.25 * min(1.0, growth - 1.0) + 0.25 * part
+            figures |= {
+                "tenant_per_s": rate,
+                "tenant_usual_per_s": old,
+                "tenant_share": rate / max(ended_s, 1e-9),
+                "tenant_usual_share": old / max(usual_s, 1e-9),
+            }
+            return [IncidentCause(kind=FLOOD, subject=tenant, name=tenant, score=min(0.95, score), figures=figures)]
+    return [IncidentCause(kind=DEMAND, score=min(0.8, 0.45 + 0.25 * (growth - 1.0)), figures=figures)]
+
+
+def _crashed(scene: Scene) -> list[IncidentCause]:
+    """An engine's process ended: it restarted, or nothing listens at its address."""
+    crashes = {item.subject: item for item in scene.changed("crash")}
+    matches = []
+    for engine in scene.engines:
+        restarted = restarted_at(scene.log, engine, scene.onset - 60.0)
+        gone = engine.state == "lost" and ("refused" in engine.reason or "exit" in engine.reason)
+        crash = crashes.get(engine.engine_id)
+        if restarted is None and not gone and crash is None:
+            continue
+        at = min(item for item in (restarted, crash.at if crash else None, engine.since if gone else None) if item)
+        if at > scene.onset + AFTER_S:
+            continue
+        text = crash.text if crash is not None else engine.reason if gone else ""
+        matches.append(_of(engine, CRASHED, 0.95, text, at=at))
+    return matches
+
+
+def _frozen(scene: Scene) -> list[IncidentCause]:
+    """An engine with requests makes no progress while other engines do; or it is lost in another way."""
+    recent, longer = (scene.log.recent(scene.pool_id, span_s) for span_s in (STILL_S, LONG_STILL_S))
+    if recent is None or longer is None or recent.span_s < STILL_S / 2:
+        return []
+    moved = any(now.progress > old.progress for old, now in recent.engines())
+    quiet = {now.engine_id for old, now in longer.engines() if now.progress == old.progress and old.running >= 2}
+    matches = []
+    for old, now in recent.engines():
+        if restarted_at(scene.log, now, scene.onset - 60.0) is not None or "refused" in now.reason:
+            continue
+        silent = any(word in now.reason for word in _SILENT)
+        out = now.state in ("lost", "quarantined")
+        still = now.progress == old.progress and now.incarnation == old.incarnation
+        figures = {"still_s": recent.span_s, "at": now.since}
+        if still and (out or silent):
+            matches.append(_of(now, FROZEN, 0.9 if moved and silent else 0.75, now.reason, **figures))
+        elif now.engine_id in quiet and now.running >= 2 and moved and longer.span_s >= 0.9 * LONG_STILL_S:
+            figures |= {"still_s": longer.span_s, "at": longer.first.at}
+            matches.append(_of(now, FROZEN, 0.7, now.reason, **figures))
+        elif now.state == "lost":
+            # It moved until a moment ago: it may be frozen, or only its network is cut.
+            matches.append(_of(now, FROZEN, 0.6 if silent else 0.4, now.reason, **figures))
+            matches.append(_of(now, LOST, 0.55 if silent else 0.8, now.reason, **figures))
+    # Several engines that stop at once have a common cause outside of them.
+    if len(matches) > 1 and len(matches) >= len(recent.engines()) / 2:
+        return [msgspec.structs.replace(item, score=item.score - 0.3) for item in matches]
+    return matches
+
+
+def _slow(scene: Scene) -> list[IncidentCause]:
+    """An engine takes longer than its estimate, by a multiple of the other engines'."""
+    known = [item for item in scene.engines if item.slowness is not None and item.slowness_samples >= 3]
+    if len(known) < 2:
+        return []
+    matches = []
+    for engine in known:
+        others = statistics.median(item.slowness or 1.0 for item in known if item is not engine)
+        ratio = (engine.slowness or 1.0) / max(1.0, others)
+        if ratio >= 1.8 and engine.slowness_samples >= 5:
+            matches.append(_of(engine, SLOW, min(0.9, 0.5 + 0.1 * ratio), engine.reason, ratio=ratio))
+    return matches
+
+
+def _fails(scene: Scene) -> list[IncidentCause]:
+    """Requests fail on one engine in a row."""
+    worst = max(scene.engines, key=lambda item: (item.failures_in_row, item.engine_id), default=None)
+    if worst is None or worst.failures_in_row < 3:
+        return []
+    score = min(0.8, 0.5 + 0.05 * worst.failures_in_row)
+    return [_of(worst, FAILS, score, worst.reason, failures=worst.failures_in_row)]
+
+
+def _tokenizer(scene: Scene) -> list[IncidentCause]:
+    """One engine returns the tokens of prompts late, and with them the decisions that wait for them."""
+    late = {now.engine_id: max(0, now.tokenizer_late - old.tokenizer_late) for old, now in scene.during.engines()}
+    total = sum(late.values())
+    if total < 5:
+        return []
+    engine_id = max(sorted(late), key=lambda item: late[item])
+    share = late[engine_id] / total
+    usual = 0.0
+    if scene.before is not None:
+        usual = sum(max(0, now.tokenizer_late - old.tokenizer_late) for old, now in scene.before.engines())
+        usual /= scene.before.span_s
+    if total / scene.during.span_s < 3 * usual or share < 0.5:
+        return []
+    engine = scene.newest.engines[engine_id]
+    recent = scene.log.recent(scene.pool_id, STILL_S)
+    moves = recent is not None and any(now is engine and now.progress != old.progress for old, now in recent.engines())
+    # Without progress, the whole engine may be frozen.
+    score = 0.4 + 0.45 * share if moves else 0.55
+    return [_of(engine, TOKENIZER, score, "", late=late[engine_id], share=share)]
+
+
+def _blind(scene: Scene) -> list[IncidentCause]:
+    """An engine's index went blind around the onset."""
+    matches = []
+    for old, now in scene.during.engines():
+        before = scene.before.last.engines.get(now.engine_id) if scene.before is not None else None
+        if now.trust == "blind" and "exact" in (old.trust, before.trust if before is not None else ""):
+            matches.append(_of(now, BLIND, 0.65, now.reason))
+    return matches
+
+
+def _hot_prefix(scene: Scene) -> list[IncidentCause]:
+    """One prefix makes much of the pool's work, more than before, and few engines hold most of the work."""
+    prefixes = scene.newest.pools[scene.pool_id].prefixes
+    if not prefixes:
+        return []
+    key = max(sorted(prefixes), key=lambda item: prefixes[item])
+    share = prefixes[key]
+    usual = scene.before.last.pools[scene.pool_id].prefixes.get(key, 0.0) if scene.before is not None else 0.0
+    loads = sorted(item.in_flight_s for item in scene.engines)
+    uneven = len(loads) >= 3 and loads[-1] >= 2.0 and loads[-1] >= 4 * max(0.25, statistics.median(loads))
+    if share < 0.3 or share < 1.8 * usual or not uneven:
+        return []
+    return [
+        IncidentCause(
+            kind=HOT_PREFIX, subject=key, score=min(0.9, 0.55 + 0.5 * share), figures={"share": share, "usual": usual}
+        )
+    ]
+
+
+def _misses(scene: Scene) -> list[IncidentCause]:
+    """Hits fell at once: engines evicted much more than before, or prompts do not begin as they did."""
+    now, usual = scene.during.hit_share(), scene.before.hit_share() if scene.before is not None else None
+    if now is None or usual is None or usual - now < 0.12 or now > 0.75 * usual:
+        return []
+    removed, before = scene.during.removed_per_s(), scene.before.removed_per_s() if scene.before is not None else None
+    figures = {"hit": now, "usual_hit": usual}
+    if removed is None or before is None:
+        # Both have the same signs as far as they are visible.
+        return [IncidentCause(kind=kind, score=0.5, figures=figures) for kind in (EVICTIONS, TEMPLATE)]
+    figures |= {"removed_per_s": removed, "usual_removed_per_s": before}
+    fall = min(0.15, usual - now)
+    if removed >= 3 * max(before, 1.0):
+        return [IncidentCause(kind=EVICTIONS, score=0.7 + fall, figures=figures)]
+    if removed >= 1.8 * max(before, 1.0):
+        return [IncidentCause(kind=kind, score=0.5, figures=figures) for kind in (EVICTIONS, TEMPLATE)]
+    return [IncidentCause(kind=TEMPLATE, score=0.7 + fall, figures=figures)]
+
+
+def _policy(scene: Scene) -> list[IncidentCause]:
+    """A policy version went live shortly before the onset."""
+    # What came after the onset did not cause it; a few seconds may be the difference of clocks.
+    changes = [item for item in scene.changed("policy") if item.at <= scene.onset + 5.0]
+    if not changes:
+        return []
+    nearest = changes[0]
+    before_s = max(0.0, scene.onset - nearest.at)
+    score = 0.75 - 0.3 * before_s / CHANGE_S
+    return [
+        IncidentCause(
+            kind=POLICY, subject=nearest.subject, score=score, text=nearest.text, figures={"before_s": before_s}
+        )
+    ]
+
+
+def _scaled_down(scene: Scene) -> list[IncidentCause]:
+    """Engines left shortly before the onset, and the others hold more work than before."""
+    left = {item.subject: item for item in scene.changed("leave") if item.at <= scene.onset + 5.0}
+    serving = [item for item in scene.engines if item.state in ("serving", "hot", "degraded")]
+    if not left or not serving:
+        return []
+    gone = len(left) / (len(left) + len(serving))
+    nearest = min(left.values(), key=lambda item: abs(item.at - scene.onset))
+    score = min(0.85, 0.5 + 0.8 * gone)
+    if scene.growth is not None and scene.growth >= GROWN:
+        score -= 0.1
+    figures = {"left": float(len(left)), "serving": float(len(serving)), "before_s": max(0.0, scene.onset - nearest.at)}
+    return [IncidentCause(kind=SCALED_DOWN, subject=nearest.subject, score=score, text=nearest.text, figures=figures)]
+
+
+def _outages(scene: Scene) -> list[IncidentCause]:
+    """A node or a link was lost around the onset; a canary was aborted."""
+    kinds = {"node": NODE, "link": LINK, "job": JOB}
+    near = [item for item in scene.newest.outages if -CHANGE_S <= scene.onset - item.since <= CHANGE_S]
+    matches = [outage_cause(item, 0.7 if item.kind == "link" else 0.65) for item in near if kinds[item.kind] != JOB]
+    aborted = scene.changed("canary")[:1]
+    return matches + [IncidentCause(kind=CANARY, subject=item.subject, score=0.65, text=item.text) for item in aborted]
+
+
+def outage_cause(outage: Outage, score: float = 0.9) -> IncidentCause:
+    """Return the outage as a cause; without requests hit, it is the trouble itself."""
+    kind = {"node": NODE, "link": LINK, "job": JOB}[outage.kind]
+    return IncidentCause(kind=kind, subject=outage.name, name=outage.name, score=score, figures={"at": outage.since})
+
+
+def _of(engine: EngineSigns, kind: str, score: float, text: str, **figures: float) -> IncidentCause:
+    return IncidentCause(
+        kind=kind, subject=engine.engine_id, name=engine.name, score=min(0.95, score), text=text, figures=figures
+    )
+
+
+_RULES: tuple[Callable[[Scene], list[IncidentCause]], ...] = (
+    _gateway,
+    _flood,
+    _crashed,
+    _frozen,
+    _slow,
+    _fails,
+    _tokenizer,
+    _blind,
+    _hot_prefix,
+    _misses,
+    _policy,
+    _scaled_down,
+    _outages,
+)

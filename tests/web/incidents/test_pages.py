@@ -1,0 +1,82 @@
+"""The pages of incidents: who sees them, what they show, and what their buttons do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from django.test import Client
+from django.urls import reverse
+
+from controlplane.fleet.models.pool import Pool
+from controlplane.incidents.models.incident import Incident
+from controlplane.incidents.notices import publish_notices
+from controlplane.platform.bus import get_bus
+from tests.controlplane.incidents.scene import JobScene
+from tests.web.role_clients import client_of, make_person, make_pool
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def incident(db: None) -> Iterator[Incident]:
+    get_bus.cache_clear()
+    make_pool("pool-0")
+    scene = JobScene()
+    incident = scene.flood()
+    publish_notices(scene.at)
+    yield incident
+    get_bus.cache_clear()
+
+
+@pytest.fixture
+def operator() -> Client:
+    return client_of(make_person("operator"))
+
+
+def test_the_list_counts_open_incidents_in_navigation_and_tab(incident: Incident, operator: Client) -> None:
+    text = operator.get("/incidents").content.decode()
+    assert "1 open incident" in text
+    assert "Tenant acme sends a flood of requests" in text
+    assert 'class="nav-count"' in text
+    assert "<title>◆ " in text
+    assert "No closed incidents." in operator.get("/incidents?state=closed").content.decode()
+
+
+def test_the_page_says_what_why_whom_and_what_to_do(incident: Incident, operator: Client) -> None:
+    text = operator.get(f"/incidents/{incident.pk}").content.decode()
+    for words in ("What is wrong", "Limit the key that sends them", "Tenants hit", "What changed before", "Opened"):
+        assert words in text
+    assert f"/requests?since={int(incident.onset.timestamp())}&amp;pool=pool-0&amp;tenant=acme" in text
+    assert "<html" not in operator.get(f"/incidents/{incident.pk}?fragment=1").content.decode()
+
+
+def test_buttons_acknowledge_note_and_close(incident: Incident, operator: Client) -> None:
+    for act, form in (("acknowledge", {}), ("note", {"text": "Batch of acme"}), ("close", {})):
+        answer = operator.post(reverse("incident-act", args=[incident.pk, act]), form)
+        assert answer.status_code == 303
+    text = operator.get(f"/incidents/{incident.pk}").content.decode()
+    assert "Batch of acme" in text
+    assert "by operator" in text
+    assert operator.post(reverse("incident-act", args=[incident.pk, "whatif"])).status_code == 422
+
+
+def test_reports_are_downloaded(incident: Incident, operator: Client) -> None:
+    answer = operator.get(f"/incidents/{incident.pk}/report.md")
+    assert answer["Content-Disposition"] == f'attachment; filename="incident-{incident.pk}.md"'
+    assert answer.content.decode().startswith(f"# Incident {incident.pk}: ")
+    assert operator.get(f"/incidents/{incident.pk}/report.json").json()["tenants"][0]["name"] == "acme"
+    assert operator.get(f"/incidents/{incident.pk}/report.exe").status_code == 404
+
+
+def test_a_person_of_another_pool_sees_nothing_and_a_viewer_has_no_buttons(incident: Incident) -> None:
+    stranger = client_of(make_person("pool_viewer", make_pool("other")))
+    assert stranger.get(f"/incidents/{incident.pk}").status_code == 404
+    text = stranger.get("/incidents").content.decode()
+    assert "acme" not in text
+    assert "nav-count" not in text
+    viewer = client_of(make_person("viewer"))
+    assert "Acknowledge" not in viewer.get(f"/incidents/{incident.pk}").content.decode()
+    answer = viewer.post(reverse("incident-act", args=[incident.pk, "close"]))
+    assert answer.status_code == 403
+    assert Pool.objects.filter(slug="pool-0").exists()

@@ -1,0 +1,115 @@
+"""The command palette, help, renamed paths, and versions of static files."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from django.test import Client
+
+from controlplane.fleet.models.engine import Engine
+from controlplane.platform.models.tenant import Tenant
+from tests.web.role_clients import client_of, make_person, make_pool
+from web.shell.frame import ITEMS
+from web.urls import urlpatterns
+
+pytestmark = pytest.mark.django_db
+DECISION = "0198b7c4-5b5e-7000-8000-000000000001"
+
+
+def rows(client: Client, words: str) -> list[tuple[str, str]]:
+    """Return (kind, name) of the rows for the words."""
+    page = client.get("/search", {"q": words}).content.decode()
+    return [
+        (kind, name) for name, kind in re.findall(r"<b>(.*?)</b>.*?<i>(.*?)</i>", page.replace("\n", " "), re.DOTALL)
+    ]
+
+
+@pytest.fixture
+def fleet() -> None:
+    for slug in ("chat", "code"):
+        Engine.objects.create(
+            engine_id=f"{slug}-1", name=f"{slug}-1", pool=make_pool(slug), url=f"http://10.0.0.1/{slug}"
+        )
+    Tenant.objects.create(slug="chatty", name="Chatty Inc")
+
+
+@pytest.mark.usefixtures("fleet")
+def test_admins_find_objects_of_every_kind() -> None:
+    kinds = {kind for kind, _ in rows(client_of(make_person("admin")), "chat")}
+    assert {"Engine", "Pool", "Requests", "Policy", "Tenant"} <= kinds
+
+
+@pytest.mark.usefixtures("fleet")
+def test_people_of_a_pool_find_nothing_of_another() -> None:
+    client = client_of(make_person("pool_operator", make_pool("chat")))
+    assert ("Engine", "chat-1") in rows(client, "chat")
+    assert "Tenant" not in {kind for kind, _ in rows(client, "chat")}
+    assert rows(client, "code") == []
+
+
+def test_pages_actions_and_request_ids_are_found() -> None:
+    admin, viewer = client_of(make_person("admin")), client_of(make_person("viewer"))
+    assert ("Page", "Sovereignty") in rows(admin, "sover")
+    assert ("Action", "Create an API key") in rows(admin, "api key")
+    assert ("Action", "Create an API key") not in rows(viewer, "api key")
+    assert rows(viewer, DECISION.upper())[0] == ("Request", DECISION)
+    assert rows(viewer, "")[0] == ("Page", "Fleet")
+
+
+@pytest.mark.parametrize("words", ["<b>", "%", "\x00", "a" * 500, "_", "'"])
+def test_unusual_words_find_nothing_and_are_escaped(words: str) -> None:
+    answer = client_of(make_person("admin")).get("/search", {"q": words})
+    assert answer.status_code == 200
+    assert "“<b>" not in answer.content.decode()
+
+
+def test_former_paths_lead_to_their_pages() -> None:
+    client = client_of(make_person("admin"))
+    for old, new in (
+        ("/decisions?late=1", "/requests?late=1"),
+        (f"/decisions/{DECISION}", f"/requests/{DECISION}"),
+        ("/topology?engine=e", "/engines?engine=e"),
+        ("/cache-locality/chat", "/cache/pools/chat"),
+        ("/kv", "/cache/store"),
+        ("/capacity", "/regions/capacity"),
+    ):
+        answer = client.get(old)
+        assert (answer.status_code, answer["Location"]) == (302, new)
+
+
+def test_every_page_has_an_explanation_and_a_key_of_its_own() -> None:
+    page = client_of(make_person("viewer")).get("/help").content.decode()
+    for item in ITEMS:
+        for anchor in [key for key, _, _ in item.tabs] or [item.name.lower()]:
+            assert f'id="{anchor}"' in page, anchor
+    assert len({item.key for item in ITEMS}) == len(ITEMS)
+
+
+def test_api_reference_and_summary_name_every_call() -> None:
+    page = client_of(make_person("viewer")).get("/help/api").content.decode()
+    summary = Client().get("/llms.txt").content.decode()
+    for call in ("/api/v1/route", "/api/v1/engines", "/v1/chat/completions"):
+        assert call in page
+        assert call in summary
+
+
+def test_versions_of_static_files_are_kept_by_browsers() -> None:
+    page = client_of(make_person("viewer")).get("/help").content.decode()
+    address = re.search(r'"(/static/icon\.svg\?v=\w+)"', page)
+    assert address is not None
+    assert "immutable" in Client().get(address[1])["Cache-Control"]
+    assert "immutable" not in Client().get("/static/icon.svg?v=old")["Cache-Control"]
+
+
+def test_pages_are_compressed() -> None:
+    answer = client_of(make_person("viewer")).get("/help", headers={"accept-encoding": "gzip"})
+    assert answer["Content-Encoding"] == "gzip"
+    assert len(answer.content) < 8000
+
+
+def test_names_of_pages_are_those_of_their_paths() -> None:
+    paths = {str(address.pattern) for address in urlpatterns}
+    for item in ITEMS:
+        assert item.address.removeprefix("/") in paths
+        assert item.address in ("/", f"/{item.name.lower()}")

@@ -1,0 +1,286 @@
+"""The list of incidents, and the page of each one; with `?fragment` only the part that changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
+from django.shortcuts import get_object_or_404, render
+from django.urls import reverse
+from django.utils import timezone
+from django.views.decorators.http import require_POST, require_safe
+
+from controlplane.fleet.models.pool import Pool
+from controlplane.incidents import handling, words
+from controlplane.incidents.models.incident import Incident, IncidentState
+from controlplane.incidents.notices import episode_of
+from controlplane.incidents.report import length_label, markdown_of, report_of
+from controlplane.platform.actor import Actor
+from controlplane.platform.conflict import ConflictError
+from controlplane.platform.field_problems import problem
+from controlplane.platform.format import clock_time, day_time, duration, percent, span
+from controlplane.platform.models.api_key import ApiKey
+from controlplane.platform.role import Role
+from controlplane.platform.roles import may
+from controlplane.policies.models.policy_version import PolicyVersion
+from controlplane.request_log.recordings.lifecycle import NoRoomError, delete_recording, record_window
+from controlplane.trials.models.whatif import WhatIf
+from controlplane.trials.whatif.conditions import Conditions
+from controlplane.trials.whatif.lifecycle import TooManyWaitError, start_whatif
+from planning.incidents.episodes import CLOSES_AFTER_S, Episode
+from web.incidents.picture import incident_picture
+from web.live.scope import scope_of
+from web.live.verdict import ON_TIME_TARGET
+from web.shell.console_request import asked, console_actor, filter_chips, go, kept, listed, sent, why
+from web.shell.frame import shell_context
+from web.shell.rejection import FormRejection, attempted
+
+ADDRESS = "/incidents"
+PAGE = "Incidents"
+LONGEST_WHATIF = timedelta(minutes=15)
+SAID = {
+    "acknowledged": "Acknowledged.",
+    "closed": "Closed. While its trouble lasts, it opens no other incident.",
+    "noted": "Note added.",
+    "nothing": "Another person has already done that.",
+}
+
+
+@require_safe
+def incidents(request: HttpRequest) -> HttpResponse:
+    """Show the open incidents first, then closed ones, newest first."""
+    actor, state = console_actor(request), asked(request, "state", 8)
+    shown = handling.visible_incidents(actor)
+    counts = {name: shown.filter(state=name).count() for name in IncidentState.values}
+    if state in counts:
+        shown = shown.filter(state=state)
+    page = listed(request, shown.order_by("-state", "-onset", "-id"))
+    given = {"state": state} if state in counts else {}
+    context = shell_context(
+        request,
+        page=PAGE,
+        rows=[_list_row(item) for item in page],
+        paged=page,
+        keep=kept(**given),
+        open=counts[IncidentState.OPEN],
+        total=sum(counts.values()),
+        states=[("", "All", sum(counts.values())), *((name, name.capitalize(), counts[name]) for name in counts)],
+        chosen=given.get("state", ""),
+        chips=filter_chips(ADDRESS, given, {"state": "state"}),
+        fragment=f"{ADDRESS}?fragment=1" + (f"&state={state}" if given else ""),
+    )
+    return render(request, "incidents/rows.html" if "fragment" in request.GET else "incidents/list.html", context)
+
+
+@require_safe
+def incident(request: HttpRequest, number: int) -> HttpResponse:
+    """Show one incident."""
+    return _page(request, _visible(request, number))
+
+
+@require_safe
+def incident_export(request: HttpRequest, number: int, form: str) -> HttpResponse:
+    """Download the report as Markdown or JSON."""
+    report = report_of(_visible(request, number), console_actor(request))
+    answer: HttpResponse
+    if form == "json":
+        answer = JsonResponse(report, json_dumps_params={"indent": 2, "ensure_ascii": False})
+    else:
+        answer = HttpResponse(markdown_of(report), content_type="text/markdown; charset=utf-8")
+    answer["Content-Disposition"] = f'attachment; filename="incident-{number}.{form}"'
+    return answer
+
+
+@require_POST
+def handle_incident(request: HttpRequest, number: int, act: str) -> HttpResponse:
+    """Acknowledge, close, note, or try another version on the window."""
+    shown, actor = _visible(request, number), console_actor(request)
+    if act not in _ACTS:
+        raise Http404
+    done = attempted(lambda: _ACTS[act](shown, actor, request), ConflictError, NoRoomError, TooManyWaitError)
+    if isinstance(done, FormRejection):
+        return _page(request, shown, problem=done.words, status=done.status)
+    if isinstance(done, WhatIf):
+        return go(reverse("whatif", args=[done.pk]))
+    return go(reverse("incident", args=[number]), said=done)
+
+
+def _acknowledge(shown: Incident, actor: Actor, request: HttpRequest) -> str:
+    return "acknowledged" if handling.acknowledge(shown, actor=actor, why=why(request)) else "nothing"
+
+
+def _close(shown: Incident, actor: Actor, request: HttpRequest) -> str:
+    return "closed" if handling.close(shown, actor=actor, why=why(request)) else "nothing"
+
+
+def _note(shown: Incident, actor: Actor, request: HttpRequest) -> str:
+    handling.add_note(shown, sent(request, "text", 1000), actor=actor)
+    return "noted"
+
+
+def _whatif(shown: Incident, actor: Actor, request: HttpRequest) -> WhatIf:
+    """Start a what-if of another version on the traffic of the incident."""
+    pool = handling.pool_of(shown)
+    tried = _other_version(pool) if pool is not None else None
+    if pool is None or tried is None:
+        raise problem("draft", "Needs a second policy version of one pool to compare with; save a draft first.")
+    end = min(shown.closed_at or timezone.now(), shown.onset + LONGEST_WHATIF)
+    recording = record_window(pool, shown.onset, end, actor=actor, name=f"Incident {shown.pk}")
+    try:
+        return start_whatif(recording, tried, None, Conditions(), actor=actor, why=f"incident {shown.pk}")
+    except Exception:
+        delete_recording(recording, actor=actor, why="the what-if could not be started")
+        raise
+
+
+_ACTS: dict[str, Callable[[Incident, Actor, HttpRequest], Any]] = {
+    "acknowledge": _acknowledge,
+    "close": _close,
+    "note": _note,
+    "whatif": _whatif,
+}
+
+
+def _visible(request: HttpRequest, number: int) -> Incident:
+    return get_object_or_404(handling.visible_incidents(console_actor(request)), pk=number)
+
+
+def _other_version(pool: Pool) -> PolicyVersion | None:
+    """Return the version to try: the one that was live before, else the newest other one."""
+    live = pool.policy.live_version
+    others = PolicyVersion.objects.filter(policy=pool.policy).exclude(pk=live.pk if live else None).order_by("-number")
+    before = others.filter(number__lt=live.number).first() if live is not None else None
+    return before or others.first()
+
+
+def _page(request: HttpRequest, shown: Incident, *, problem: str = "", status: int = 200) -> HttpResponse:
+    actor, now = console_actor(request), timezone.now()
+    episode, report, pool = episode_of(shown), report_of(shown, actor), handling.pool_of(shown)
+    for row in report["lengths"]:
+        row["label"] = length_label(row["name"])
+    for row in report["tenants"]:
+        row["label"] = row["name"] or "others"
+    context = shell_context(
+        request,
+        page=PAGE,
+        incident=shown,
+        report=report,
+        problem=problem,
+        lasted=span(((shown.closed_at or now) - shown.onset).total_seconds()),
+        steps=_steps(shown, episode, now),
+        tables=[(title, name, head, report[name]) for title, name, head in _TABLES],
+        picture=_picture(shown, actor, now),
+        may_act=may(actor, Role.OPERATOR, pool) and (pool is not None or not shown.pool),
+        acts=_acts(episode, pool, report),
+        tried=_other_version(pool) if pool is not None else None,
+        decisions=_decisions_address(shown),
+        fleet=f"/?pool={shown.pool}&end={int((shown.closed_at or now).timestamp()) + 30}&range=1h",
+        fragment=f"{reverse('incident', args=[shown.pk])}?fragment=1",
+        said=SAID.get(asked(request, "said"), ""),
+    )
+    name = "incidents/live.html" if "fragment" in request.GET else "incidents/page.html"
+    return render(request, name, context, status=status)
+
+
+_LABELS = {
+    "quarantine": "Quarantine {}",
+    "limit": "Limit a key of {}",
+    "roll-back": "Roll back",
+    "capacity": "Open capacity",
+}
+_TABLES = (
+    ("Tenants hit", "tenants", "Tenant"),
+    ("API keys hit", "keys", "Key"),
+    ("Prompt lengths hit", "lengths", "Prompt tokens"),
+)
+
+
+def _steps(shown: Incident, episode: Episode, now: datetime) -> list[dict[str, Any]]:
+    """Return the steps open, recovering, closed: which one is reached, and when."""
+    is_closed = shown.state == IncidentState.CLOSED
+    opened = f"{shown.opened_at:%H:%M:%S}, {duration((shown.opened_at - shown.onset).total_seconds())} after it began"
+    if shown.acknowledged_at is not None:
+        opened += f"; acknowledged {shown.acknowledged_at:%H:%M:%S} by {shown.acknowledged_by}"
+    better = f"lowest {percent(episode.lowest)} on time" if is_closed else f"now {percent(episode.on_time)} on time"
+    minutes = f"{CLOSES_AFTER_S / 60:.0f} min"
+    if shown.closed_at is not None:
+        ended = f"{shown.closed_at:%H:%M:%S}, {f'by {shown.closed_by}' if shown.closed_by else 'by itself'}"
+    elif episode.present:
+        ended = f"by a person, or after {minutes} without a symptom"
+    else:
+        ended = f"quiet for {duration((now - shown.last_bad_at).total_seconds())} of {minutes}"
+    reached = 2 if is_closed else 0 if episode.present else 1
+    texts = (("Open", opened), ("Recovering", better), ("Closed", ended))
+    return [
+        {"name": name, "text": text, "number": number + 1, "reached": number <= reached, "now": number == reached}
+        for number, (name, text) in enumerate(texts)
+    ]
+
+
+def _acts(episode: Episode, pool: Pool | None, report: dict[str, Any]) -> list[dict[str, str]]:
+    """Return the advised buttons: each cause's verb, with the effect, and the page that asks to confirm it."""
+    shown: dict[str, dict[str, str]] = {}
+    for cause in episode.causes[:3]:
+        about = words.CAUSES[cause.kind]
+        address = _ADDRESSES[about.act](cause.subject, pool, report) if about.act else ""
+        label = _LABELS[about.act].format(cause.name) if about.act else ""
+        shown.setdefault(about.cure, {"label": label, "cure": about.cure, "address": address})
+    return list(shown.values())
+
+
+def _key_address(tenant: str, _pool: Pool | None, report: dict[str, Any]) -> str:
+    known = set(ApiKey.objects.filter(tenant__slug=tenant).values_list("key_id", flat=True))
+    key = next(
+        (row["name"] for row in sorted(report["keys"], key=lambda row: -row["requests"]) if row["name"] in known), ""
+    )
+    return f"{reverse('access-keys')}?key={key}" if key else f"{reverse('access-keys')}?tenant={tenant}"
+
+
+def _roll_back_address(_subject: str, pool: Pool | None, _report: dict[str, Any]) -> str:
+    before = _other_version(pool) if pool is not None else None
+    if pool is None or before is None:
+        return ""
+    return f"{reverse('policy', args=[pool.policy.slug])}?ask=roll-back&version={before.number}"
+
+
+def _quarantine_address(engine_id: str, pool: Pool | None, _report: dict[str, Any]) -> str:
+    return (
+        f"{reverse('automation-pool', args=[pool.slug])}?do=quarantine&engine={engine_id}" if pool is not None else ""
+    )
+
+
+_ADDRESSES: dict[str, Callable[[str, Pool | None, dict[str, Any]], str]] = {
+    "limit": _key_address,
+    "roll-back": _roll_back_address,
+    "quarantine": _quarantine_address,
+    "capacity": lambda _subject, _pool, _report: reverse("capacity"),
+}
+
+
+def _picture(shown: Incident, actor: Actor, now: datetime) -> Any:
+    scope = frozenset({shown.pool}) if shown.pool else scope_of(actor)
+    marks = [(shown.onset.timestamp(), "onset"), (shown.opened_at.timestamp(), "opened")]
+    marks += [(item.at.timestamp(), item.kind) for item in shown.entries.filter(kind__in=("acknowledged", "closed"))]
+    end = shown.closed_at or now
+    return incident_picture(shown.onset.timestamp(), end.timestamp(), now.timestamp(), marks, scope, ON_TIME_TARGET)
+
+
+def _decisions_address(shown: Incident) -> str:
+    pool = f"&pool={shown.pool}" if shown.pool else ""
+    until = f"&until={int(shown.last_bad_at.timestamp()) + 1}" if shown.closed_at else ""
+    return f"/requests?since={int(shown.onset.timestamp())}{until}{pool}"
+
+
+def _list_row(item: Incident) -> dict[str, Any]:
+    episode = episode_of(item)
+    end = item.closed_at or timezone.now()
+    return {
+        "incident": item,
+        "hit": words.outcome_words(words.all_hit(episode)),
+        "why": words.why(episode),
+        "onset": day_time(item.onset.timestamp()),
+        "lasted": span((end - item.onset).total_seconds()),
+        "ended": clock_time(item.closed_at.timestamp()) if item.closed_at else "",
+    }

@@ -1,0 +1,128 @@
+"""Finds pages, objects, and actions by their names, for the command palette (Ctrl+K)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from django.db.models import Q
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.urls import reverse
+
+from controlplane.fleet.visibility import visible_engines, visible_pools
+from controlplane.incidents.notices import open_notices
+from controlplane.platform.actor import Actor
+from controlplane.platform.format import one_line
+from controlplane.platform.models.api_key import ApiKey
+from controlplane.platform.models.tenant import Tenant
+from controlplane.platform.role import Role
+from controlplane.platform.roles import may, may_somewhere
+from controlplane.policies.reading import visible_policies
+from web.shell.console_request import asked, console_actor, with_query
+from web.shell.frame import ITEMS
+
+MOST_OF_KIND = 6
+MAX_WORDS = 64
+_DECISION_ID = re.compile(r"[0-9a-f]{8}-[0-9a-f-]{4,27}")
+_ACTIONS = (
+    ("Connect an engine", "engines?do=connect", Role.OPERATOR, False),
+    ("Paste a list of engines", "engines/paste", Role.OPERATOR, False),
+    ("Start a what-if", "trials?new", Role.OPERATOR, False),
+    ("Start a shadow", "trials/shadows?new", Role.OPERATOR, False),
+    ("Start a canary", "trials/canaries?new", Role.OPERATOR, False),
+    ("Keep a recording", "trials/recordings?new=window", Role.OPERATOR, False),
+    ("Create an API key", "access/keys?new", Role.ADMIN, True),
+    ("Add a person", "access/people?new", Role.ADMIN, True),
+    ("Add a tenant", "access/tenants?new", Role.ADMIN, True),
+    ("Change your password", "access/you", Role.VIEWER, False),
+    ("Open the API reference", "help/api", Role.VIEWER, False),
+    ("Open the glossary", "help#glossary-title", Role.VIEWER, False),
+)
+"""Name, address, minimum role, and whether the role must apply to all pools."""
+
+
+@dataclass(frozen=True, slots=True)
+class PaletteRow:
+    """A choice: its kind and name, a fact that tells it from others, and the page that it opens."""
+
+    kind: str
+    name: str
+    detail: str
+    address: str
+    icon: str = "open"
+    engine_id: str = ""
+
+
+def palette(request: HttpRequest) -> HttpResponse:
+    """Return the rows of the palette for the query `q` as a fragment."""
+    words = one_line(asked(request, "q"))[:MAX_WORDS].strip()
+    rows = list(found(console_actor(request), words))
+    return render(request, "shell/palette_rows.html", {"rows": rows, "words": words})
+
+
+def found(actor: Actor, words: str) -> Iterator[PaletteRow]:
+    """Yield what matches the words and the actor may open. Without words, yield the pages."""
+    if _DECISION_ID.fullmatch(words.lower()):
+        yield PaletteRow("Request", words.lower(), "", reverse("decision", args=[words.lower()]), "decisions")
+    yield from _matching(words, _pages())
+    if not words:
+        return
+    yield from _engines(actor, words)
+    for pool in visible_pools(actor).filter(_named(words)).order_by("slug")[:MOST_OF_KIND]:
+        yield PaletteRow(
+            "Pool", pool.name, pool.served_model, with_query(reverse("engines"), pool=pool.slug), "topology"
+        )
+        yield PaletteRow(
+            "Requests", pool.name, "of the pool", with_query(reverse("requests"), pool=pool.slug), "decisions"
+        )
+    for notice in open_notices(actor):
+        if all(part in notice.title.lower() for part in words.lower().split()):
+            yield PaletteRow("Incident", notice.title, "", reverse("incident", args=[notice.number]), "incidents")
+    for policy in visible_policies(actor).filter(_named(words)).order_by("slug")[:MOST_OF_KIND]:
+        yield PaletteRow("Policy", policy.name, policy.slug, reverse("policy", args=[policy.slug]), "policies")
+    if may(actor, Role.ADMIN):
+        yield from _admins_rows(words)
+    yield from _matching(words, _actions(actor))
+
+
+def _matching(words: str, rows: Iterable[PaletteRow]) -> Iterator[PaletteRow]:
+    parts = words.lower().split()
+    return (row for row in rows if all(part in f"{row.name} {row.detail}".lower() for part in parts))
+
+
+def _named(words: str) -> Q:
+    return Q(name__icontains=words) | Q(slug__icontains=words)
+
+
+def _pages() -> Iterator[PaletteRow]:
+    for item in ITEMS:
+        yield PaletteRow("Page", item.name, "", item.address, item.icon)
+        for _, name, address in item.tabs:
+            if address != item.address:
+                yield PaletteRow("Page", name, item.name, address, item.icon)
+
+
+def _engines(actor: Actor, words: str) -> Iterator[PaletteRow]:
+    wanted = Q(name__icontains=words) | Q(engine_id__icontains=words) | Q(url__icontains=words)
+    for engine in visible_engines(actor).filter(wanted).order_by("name", "engine_id")[:MOST_OF_KIND]:
+        address = with_query("/", engine=engine.engine_id)
+        yield PaletteRow("Engine", engine.name, engine.pool.name, address, "fleet", engine.engine_id)
+
+
+def _admins_rows(words: str) -> Iterator[PaletteRow]:
+    for tenant in Tenant.objects.filter(_named(words)).order_by("slug")[:MOST_OF_KIND]:
+        yield PaletteRow(
+            "Tenant", tenant.name, tenant.slug, with_query(reverse("requests"), tenant=tenant.slug), "access"
+        )
+    keys = ApiKey.objects.select_related("tenant").filter(Q(name__icontains=words) | Q(tenant__slug__icontains=words))
+    for key in keys.order_by("name", "key_id")[:MOST_OF_KIND]:
+        address = with_query(reverse("access-keys"), key=key.key_id)
+        yield PaletteRow("API key", key.name, key.tenant.slug, address, "access")
+
+
+def _actions(actor: Actor) -> Iterator[PaletteRow]:
+    for name, address, role, everywhere in _ACTIONS:
+        if may(actor, role) if everywhere else may_somewhere(actor, role):
+            yield PaletteRow("Action", name, "", f"/{address}", "skip")
