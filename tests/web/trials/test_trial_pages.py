@@ -70,7 +70,7 @@ def test_answer_is_shown_as_a_finding_with_figures_and_charts(operator: Client, 
     title = re.search(r"<h1>([^<]+)</h1>", page)
     assert title is not None
     assert title[1].startswith(("Better", "Worse", "No clear"))
-    assert "96 of 120 requests counted, 1 seed" in page
+    assert "96 of 120 requests counted; the first 24 fill the caches. 1 seed" in " ".join(page.split())
     assert page.count("<polyline") == 3
     assert "Time" in page
     assert page.count('class="whatif-dot-draft"') == 5

@@ -79,6 +79,4 @@ STALE_S = 5.0
 
 def age_words(age_s: float | None) -> str:
     """Return a report's age in words."""
-    if age_s is None:
-        return UNKNOWN
-    return f"none for {duration(age_s)}" if age_s > STALE_S else duration(max(0.0, age_s))
+    return UNKNOWN if age_s is None else duration(max(0.0, age_s))

@@ -122,9 +122,8 @@ def test_figures_of_engines_without_reports_are_shown_as_old(operator: Client, p
     engines = make_engines(pool, 2)
     show(feed, sample_of(engines, e_0002={"report_age_s": 17.2}))
     text = page(operator)
-    assert "1 of 2 engines serve; 1 without reports" not in text
     assert "2 of 2 engines serve; 1 without reports" in text
-    assert ("none for 17.2\u202fs" in text, text.count("tree-engine silent")) == (True, 1)
+    assert text.count("tree-engine silent") == 1
     show(feed, sample_of(engines, e_0001={"report_age_s": 18.0}, e_0002={"report_age_s": 17.2}))
     assert "No reports for 17 s: figures are old" in page(operator).replace("\u202f", " ")
 
