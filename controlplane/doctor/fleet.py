@@ -66,7 +66,7 @@ def policies(_installation: Installation) -> list[Finding]:
 
 
 _SHARED_REMEDY = (
-    "Check “Isolate tenants’ caches” in the pool's settings on the Topology page, or PATCH its `isolated`. The "
+    "Check “Isolate tenants’ caches” in the pool's settings on the Engines page, or PATCH its `isolated`. The "
     "first tenant's cache stays warm."
 )
 
@@ -114,7 +114,7 @@ def _roles() -> list[Finding]:
     for slug, role in rows:
         pools.setdefault(slug, Counter())[role] += 1
     return [
-        warning(f"Pool {slug}: {fault}.", "Change the roles of its engines on the Topology page.")
+        warning(f"Pool {slug}: {fault}.", "Change the roles of its engines on the Engines page.")
         for slug, roles in sorted(pools.items())
         for fault in role_problems(roles)
     ]
@@ -131,7 +131,7 @@ def _answers_of_engines(_installation: Installation) -> list[Finding]:
         return [
             warning(
                 "No engine is ready to serve.",
-                f"Run `{PROGRAM} connect URL`, or set one to ready on the Topology page.",
+                f"Run `{PROGRAM} connect URL`, or set one to ready on the Engines page.",
             )
         ]
     with ThreadPoolExecutor(_AT_ONCE) as threads:
@@ -157,7 +157,7 @@ def _answering(engines: Sequence[Engine], answers: Sequence[str]) -> list[Findin
     return [
         warning(
             f"No answer from {len(silent)} of {count(len(engines), 'engine')} that should serve: {names}.",
-            "Start them, correct their address, or take them out of service on the Topology page. Demo engines run "
+            "Start them, correct their address, or take them out of service on the Engines page. Demo engines run "
             f"only while `{PROGRAM} up` runs.",
         )
     ]
@@ -216,7 +216,7 @@ def kv_nodes(_installation: Installation) -> list[Finding]:
         findings.append(
             warning(
                 f"No KV node has the name set for {count(len(astray), 'engine')}: {some_names(astray, _NAMED)}.",
-                f"Start `{PROGRAM} node --register`, or correct KV node on the Topology page. Demo nodes run only "
+                f"Start `{PROGRAM} node --register`, or correct KV node on the Engines page. Demo nodes run only "
                 f"while `{PROGRAM} up` runs.",
             )
         )

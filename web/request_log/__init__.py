@@ -1,1 +1,1 @@
-"""The Decisions and Recordings pages."""
+"""The Requests and Recordings pages."""

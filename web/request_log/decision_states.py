@@ -1,4 +1,4 @@
-"""The states of requests on the Decisions page: their counts as links, and the requests that still run."""
+"""The states of requests on the Requests page: their counts as links, and the requests that still run."""
 
 from __future__ import annotations
 

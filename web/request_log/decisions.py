@@ -1,4 +1,4 @@
-"""The Decisions page: recorded decisions, filtered, and updated live."""
+"""The Requests page: recorded decisions, filtered, and updated live."""
 
 from __future__ import annotations
 

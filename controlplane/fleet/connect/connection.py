@@ -195,7 +195,7 @@ def _reject_inexact(facts: ConnectedEngineFacts) -> None:
         if not facts.reports_sockets:
             ports = " or ".join(str(events) for events, _ in usual_ports(facts.url))
             sentence = f"It does not report its KV event socket, and no publisher answers at port {ports}."
-            remedy = f"{remedy}, or register it on the Topology page with its event endpoint"
+            remedy = f"{remedy}, or register it on the Engines page with its event endpoint"
         raise ConnectRejectedError(sentence, f"{remedy}: {flag}", start_line=start_line(facts, flag), estimable=True)
     if not facts.tokenizes:
         raise ConnectRejectedError(

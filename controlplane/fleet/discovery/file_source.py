@@ -1,4 +1,4 @@
-"""Discovers the engines listed in a file, in the format of the Topology page's import."""
+"""Discovers the engines listed in a file, in the format of the Engines page's import."""
 
 from __future__ import annotations
 

@@ -174,7 +174,7 @@ def ready_to_ask(out: OutputWrapper, engines: Sequence[Engine], port: int) -> bo
         out.write(f"→ {key_remedy(key_variable(first))}")
         return False
     elif missing:
-        out.write(f"The gateway does not serve {', '.join(sorted(missing))} yet; see the Topology page.")
+        out.write(f"The gateway does not serve {', '.join(sorted(missing))} yet; see the Engines page.")
     key = _first_key()
     if key and missing is not None:
         _wait_until_known(here, key)

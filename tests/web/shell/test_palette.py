@@ -82,7 +82,7 @@ def test_every_page_has_an_explanation_and_a_key_of_its_own() -> None:
     page = client_of(make_person("viewer")).get("/help").content.decode()
     for item in ITEMS:
         for anchor in [key for key, _, _ in item.tabs] or [item.name.lower()]:
-            assert f'id="{anchor}"' in page, anchor
+            assert f'id="about-{anchor}"' in page, anchor
     assert len({item.key for item in ITEMS}) == len(ITEMS)
 
 

@@ -1,1 +1,1 @@
-"""The Topology page: regions, pools, and engines with their forms."""
+"""The Engines page: regions, pools, and engines with their forms."""

@@ -1,4 +1,4 @@
-"""The form actions of the Topology page: register, change, move, delete, and check engines."""
+"""The form actions of the Engines page: register, change, move, delete, and check engines."""
 
 from __future__ import annotations
 

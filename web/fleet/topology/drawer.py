@@ -1,4 +1,4 @@
-"""The engine drawer of the Topology page: one engine, its actions, and their effects."""
+"""The engine drawer of the Engines page: one engine, its actions, and their effects."""
 
 from __future__ import annotations
 

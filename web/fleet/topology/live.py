@@ -1,4 +1,4 @@
-"""The data that an open Topology page polls: the figures of its rows, and a preflight's checklist."""
+"""The data that an open Engines page polls: the figures of its rows, and a preflight's checklist."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Topology page: regions, pools, and engines, and the drawer that controls one of them."""
+"""The Engines page: regions, pools, and engines, and the drawer that controls one of them."""
 
 from __future__ import annotations
 

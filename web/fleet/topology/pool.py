@@ -1,4 +1,4 @@
-"""The pool drawer of the Topology page: a pool's settings, and the form in which an admin changes the manual ones."""
+"""The pool drawer of the Engines page: a pool's settings, and the form in which an admin changes the manual ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An engine's state in the words and figures of the Topology page."""
+"""An engine's state in the words and figures of the Engines page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Forms of the Topology page: permissions, effects, and error messages."""
+"""Forms of the Engines page: permissions, effects, and error messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Topology page shows registered engines to people who may see them, in few queries."""
+"""The Engines page shows registered engines to people who may see them, in few queries."""
 
 from __future__ import annotations
 

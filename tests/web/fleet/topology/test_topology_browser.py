@@ -1,4 +1,4 @@
-"""The Topology page in a browser over the whole program: register, diagnose, fix, serve, drain, and delete."""
+"""The Engines page in a browser over the whole program: register, diagnose, fix, serve, drain, and delete."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LONG_MS = 60_000
 
 @pytest.fixture
 def page(browser: Browser, program: Program, trouble: list[str]) -> Iterator[Page]:
-    """Open the Topology page in a browser, signed in as the first admin."""
+    """Open the Engines page in a browser, signed in as the first admin."""
     context = browser.new_context(viewport={"width": 1440, "height": 1000}, color_scheme="dark")
     page = watched_page(context, trouble)
     sign_in(page, f"{program.url}/engines", "admin", program.secrets["admin_password"])

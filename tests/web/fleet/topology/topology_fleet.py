@@ -1,4 +1,4 @@
-"""A stored topology and the sample that a gateway would publish for it, for tests of the Topology page."""
+"""A stored topology and the sample that a gateway would publish for it, for tests of the Engines page."""
 
 from __future__ import annotations
 

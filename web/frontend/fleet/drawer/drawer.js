@@ -19,6 +19,7 @@ import { roleMark } from '../heatmap/role_mark.js';
 /** Age in seconds from which figures are shown as old. */
 const STALE_S = 5;
 
+/** @type {Record<string, string>} */
 const WORDS = {
   serving: 'Serving',
   hot: 'Hot',

@@ -1,4 +1,4 @@
-/* Entry of the Topology page. The page works without it; it avoids page loads and keeps figures live. */
+/* Entry of the Engines page. The page works without it; it avoids page loads and keeps figures live. */
 
 import { startTopology } from './topology_page.js';
 

@@ -1,4 +1,4 @@
-/* The Topology page: drawers without page loads, live figures, a checklist that fills in, keys. */
+/* The Engines page: drawers without page loads, live figures, a checklist that fills in, keys. */
 
 import { byId, closest, find, findAll, isWithin, required, setText } from '../../shell/element.js';
 import { showRow } from './live_rows.js';
