@@ -177,7 +177,9 @@ CAUSES: dict[str, CauseWords] = {
         lambda _: "Its last rounds failed.",
         "Read the worker's log; see the Jobs page.",
     ),
-    causes.CANARY: CauseWords(lambda _: "A canary was aborted", _reported, "Read its guardrails on the Trials page."),
+    causes.CANARY: CauseWords(
+        lambda _: "A canary was aborted", _reported, "Read its guardrails on its page (Policies → Canaries)."
+    ),
 }
 
 _MISSED = {LATE: ("is late", "are late"), FAILED: ("fails", "fail"), REJECTED: ("is rejected", "are rejected")}

@@ -1,4 +1,4 @@
-"""The banner on the Fleet and Topology pages about block sizes."""
+"""The banner on the Fleet and Engines pages about block sizes."""
 
 from __future__ import annotations
 

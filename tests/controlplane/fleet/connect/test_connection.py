@@ -144,7 +144,7 @@ def test_without_an_event_socket_of_vllm_the_error_names_the_tried_ports() -> No
     assert rejection.sentence == (
         "It does not report its KV event socket, and no publisher answers at port 18000 or 5557."
     )
-    assert "register it on the Topology page" in rejection.remedy and "--kv-events-config '{" in rejection.remedy
+    assert "register it on the Engines page" in rejection.remedy and "--kv-events-config '{" in rejection.remedy
 
 
 RANKED = replace(
