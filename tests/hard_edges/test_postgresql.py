@@ -24,8 +24,8 @@ pytestmark = pytest.mark.processes
 
 ROOT = Path(__file__).resolve().parents[2]
 FEATURES = (
-    "policies", "request_log", "access", "history", "kv_nodes", "platform", "fleet", "automation", "trials", "incidents",
-    "usage",
+    "policies", "request_log", "access", "history", "kv_nodes", "platform", "fleet", "automation", "trials",
+    "incidents", "usage",
 )  # fmt: skip
 SUITE_LIMIT_S = 1200
 """Limit of one test, which runs a whole suite; the tests of the suite have limits of their own."""
