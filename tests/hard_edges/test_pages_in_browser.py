@@ -226,7 +226,8 @@ def visited(running: LiveProgram, signed_in: BrowserContext) -> list[Visited]:
     """Visit every address once as an administrator."""
     printed = running.shell(SEED.format(markup=MARKUP))
     values = json.loads(printed[printed.index("VALUES") + 6 :])
-    values |= {"decision_id": "01a", "session_id": "1", "key": "none", "verb": "step", "name": "kv-1"}
+    values |= {"decision_id": "01a", "session_id": "1", "key": "none", "verb": "step", "name": "kv-1",
+        "action": "advance", "number": "1", "act": "note"}  # fmt: skip
     pages = [address for address in addresses(values) if address != "/logout" and not address.endswith("/trace")]
     return [item for start in range(0, len(pages), TABS) for item in visit(signed_in, pages[start : start + TABS])]
 
