@@ -14,6 +14,7 @@ from controlplane.fleet.resources import ENGINES, POOLS, REGIONS, SERVICES
 from controlplane.manifests.kind import ChangeResult, Kind
 from controlplane.manifests.policy_kind import PolicyKind
 from controlplane.manifests.three_way import Values
+from controlplane.notifications.changing import CHANNELS, ROUTES, SILENCES
 from controlplane.platform.actor import Actor
 from controlplane.platform.environment import PROGRAM
 from controlplane.platform.field_problems import problem
@@ -64,6 +65,9 @@ KINDS = (
     KeyKind("ApiKey", KEYS, {"tenant": "tenant", "name": "name"}),
     Kind("Price", PRICES),
     Kind("Budget", BUDGETS),
+    Kind("NotificationChannel", CHANNELS),
+    Kind("NotificationRoute", ROUTES),
+    Kind("Silence", SILENCES),
 )
 """In the order in which they are created. They are deleted in the opposite order."""
 KIND_BY_NAME = {kind.name: kind for kind in KINDS}

@@ -23,6 +23,10 @@ from controlplane.kv_nodes.models.kv_move import KvMoveRecord as KvMoveRecord
 from controlplane.kv_nodes.models.kv_node import KvNode as KvNode
 from controlplane.kv_nodes.models.kv_node import KvNodeReport as KvNodeReport
 from controlplane.manifests.models.applied_manifest import AppliedManifest as AppliedManifest
+from controlplane.notifications.models.notification import NotificationChannel as NotificationChannel
+from controlplane.notifications.models.notification import NotificationRoute as NotificationRoute
+from controlplane.notifications.models.notification import NotificationSend as NotificationSend
+from controlplane.notifications.models.notification import Silence as Silence
 from controlplane.platform.models.api_key import ApiKey as ApiKey
 from controlplane.platform.models.audit_event import AuditEvent as AuditEvent
 from controlplane.platform.models.idempotency_record import IdempotencyRecord as IdempotencyRecord

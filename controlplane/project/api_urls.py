@@ -14,6 +14,7 @@ from controlplane.incidents import api as incidents
 from controlplane.job_runs import api as job_runs
 from controlplane.kv_nodes import api as kv_nodes
 from controlplane.manifests import api as manifests
+from controlplane.notifications import api as notifications
 from controlplane.platform.api.openapi_document import Nothing, OpenApiDocument
 from controlplane.policies.api import policies, policy_versions
 from controlplane.request_log.api import decisions, recordings
@@ -141,6 +142,14 @@ urlpatterns = [
     path("v1/budgets/<slug:slug>", usage.OneBudget.as_view()),
     path("v1/prices", usage.PricesView.as_view()),
     path("v1/prices/<slug:slug>", usage.OnePrice.as_view()),
+    path("v1/notifications", notifications.NotificationsView.as_view()),
+    path("v1/notification_channels", notifications.NotificationChannelsView.as_view()),
+    path("v1/notification_channels/<slug:slug>", notifications.OneNotificationChannel.as_view()),
+    path("v1/notification_channels/<slug:slug>/test", notifications.NotificationChannelTest.as_view()),
+    path("v1/notification_routes", notifications.NotificationRoutesView.as_view()),
+    path("v1/notification_routes/<slug:slug>", notifications.OneNotificationRoute.as_view()),
+    path("v1/silences", notifications.SilencesView.as_view()),
+    path("v1/silences/<slug:slug>", notifications.OneSilence.as_view()),
     path("v1/audit", AuditEvents.as_view()),
     path("v1/audit/<row_id:event>", OneAuditEvent.as_view()),
     path("schema/", OpenApiDocument.as_view()),

@@ -14,6 +14,7 @@ from controlplane.access.sessions import forget_sessions
 from controlplane.automation.engine_actions import forget_actions
 from controlplane.automation.plan_history import forget_plans
 from controlplane.incidents.job import forget_incidents
+from controlplane.notifications.job import forget_sends
 from controlplane.platform import audit
 from controlplane.platform.actor import program
 from controlplane.platform.models.audit_event import AuditEvent
@@ -41,6 +42,7 @@ def housekeeping() -> None:
     forget_shadows()
     forget_canaries()
     forget_incidents(now)
+    forget_sends(now)
     forget_events(now)
 
 

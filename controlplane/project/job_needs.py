@@ -115,6 +115,7 @@ NEEDS: Mapping[str, Callable[[WorkCounts], bool]] = {
     "store_learned_costs": _any("pools"),
     "rollup": _any("pools"),
     "incidents": _any("pools"),
+    "notify": _any("pools"),
 }
 """Job → whether it has work. Jobs that are not listed are always needed."""
 

@@ -216,6 +216,10 @@ KEPT_RECORDING_BYTES = env.whole_number(
 )
 
 # Policies ---------------------------------------------------------------------------------------
+# Links in notifications; a request's own host is no source, because no request is there when an incident opens.
+CONSOLE_URL = env.text("HEADWAY_CONSOLE_URL").rstrip("/")
+if CONSOLE_URL and urlsplit(CONSOLE_URL).scheme not in ("http", "https"):
+    raise ImproperlyConfigured("HEADWAY_CONSOLE_URL is not an address such as https://headway.example.com")
 PUBLISH_GRACE_MIN = env.whole_number("HEADWAY_PUBLISH_GRACE_MIN", default=10, at_least=1, at_most=1440)
 
 # Audit ------------------------------------------------------------------------------------------
@@ -303,6 +307,9 @@ SPECTACULAR_SETTINGS: dict[str, Any] = {
     "ENUM_NAME_OVERRIDES": {
         "DesiredState": "controlplane.fleet.models.engine.DesiredState.choices",
         "DesiredStateByHand": "controlplane.fleet.api.engines.CHOICES_BY_HAND",
+        "NotifiedEvent": "controlplane.notifications.models.notification.NotifiedEvent.choices",
+        "Severity": "controlplane.notifications.models.notification.Severity.choices",
+        "SendState": "controlplane.notifications.models.notification.SendState.choices",
         "IncidentState": "controlplane.incidents.models.incident.IncidentState.choices",
         "JobState": "controlplane.platform.models.job_run.JobState.choices",
         "KeySource": "controlplane.fleet.models.pool.KeySource.choices",

@@ -15,6 +15,7 @@ from rest_framework import serializers
 from controlplane.access.resources import GROUP_GRANTS, KEYS, TENANTS
 from controlplane.fleet.engine_paste import parse_lines, split_lines
 from controlplane.fleet.resources import ENGINES, POOLS, REGIONS, SERVICES
+from controlplane.notifications.changing import CHANNELS, ROUTES, SILENCES
 from controlplane.platform.api.resource_bodies import change_body, new_body
 from controlplane.platform.audit_values import audit_values
 from controlplane.platform.models.audit_event import AuditEvent
@@ -32,7 +33,10 @@ from web.shell.resource_form import facts, form_fields, typed_changes, typed_val
 __all__ = ["bus", "shared_world", "world"]
 
 pytestmark = pytest.mark.django_db
-RESOURCES = [REGIONS, POOLS, ENGINES, TENANTS, KEYS, POLICIES, SERVICES, GROUP_GRANTS, BUDGETS, PRICES]
+RESOURCES = [
+    REGIONS, POOLS, ENGINES, TENANTS, KEYS, POLICIES, SERVICES, GROUP_GRANTS, BUDGETS, PRICES, CHANNELS, ROUTES,
+    SILENCES,
+]  # fmt: skip
 every_resource = pytest.mark.parametrize("resource", RESOURCES, ids=lambda resource: resource.noun)
 
 

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.django_db
 ALWAYS = {"store_revocations", "housekeeping"}
 OF_POOLS = {
     "engine_health", "rebalance", "scaling", "prefill_decode", "holdback", "shadows", "store_requests",
-    "store_key_usage", "store_learned_costs", "rollup", "incidents", "store_usage",
+    "store_key_usage", "store_learned_costs", "rollup", "incidents", "store_usage", "notify",
 }  # fmt: skip
 
 

@@ -108,7 +108,7 @@ def test_secrets_file_readable_by_others_stops_the_program(tmp_path: Path) -> No
     assert "chmod 600" in result.stderr.splitlines()[-1]
 
 
-NO_SETTINGS = {"HEADWAY_PROGRAM", "HEADWAY_ENGINE_KEY_CHAT", "HEADWAY_PROVIDER_KEY_MAIN"}
+NO_SETTINGS = {"HEADWAY_PROGRAM", "HEADWAY_ENGINE_KEY_CHAT", "HEADWAY_PROVIDER_KEY_MAIN", "HEADWAY_NOTIFY_MAIN"}
 """Set by the installed package's command line, and examples in help texts."""
 
 

@@ -51,6 +51,13 @@ SAFE: dict[str, list[str]] = {
     "ServicesView": ["services"],
     "OneService": ["services/{service}"],
     "UsageView": ["usage", "usage?group_by=day,model&month=2026-11"],
+    "NotificationsView": ["notifications"],
+    "NotificationChannelsView": ["notification_channels"],
+    "OneNotificationChannel": ["notification_channels/a"],
+    "NotificationRoutesView": ["notification_routes"],
+    "OneNotificationRoute": ["notification_routes/a"],
+    "SilencesView": ["silences"],
+    "OneSilence": ["silences/a"],
     "BudgetsView": ["budgets"],
     "OneBudget": ["budgets/{budget}"],
     "PricesView": ["prices"],
@@ -108,6 +115,29 @@ CHANGES: dict[tuple[str, str], Example] = {
     ("OneRegion", "PUT"): Example("PUT", "regions/here", {"name": "New"}, guarded=True),
     ("OneRegion", "PATCH"): Example("PATCH", "regions/here", {"name": "New"}, guarded=True),
     ("OneRegion", "DELETE"): Example("DELETE", "regions/here", None, 409, guarded=True),
+    ("NotificationChannelsView", "POST"): Example(
+        "POST", "notification_channels", {"slug": "new", "name": "N", "address_env": "HEADWAY_NOTIFY_MAIN"}, 201
+    ),
+    ("OneNotificationChannel", "PUT"): Example(
+        "PUT", "notification_channels/a", {"name": "N", "address_env": "HEADWAY_NOTIFY_MAIN"}, guarded=True
+    ),
+    ("OneNotificationChannel", "PATCH"): Example("PATCH", "notification_channels/a", {"name": "N"}, guarded=True),
+    ("OneNotificationChannel", "DELETE"): Example("DELETE", "notification_channels/a", None, 409, guarded=True),
+    ("NotificationChannelTest", "POST"): Example("POST", "notification_channels/a/test", {}),
+    ("NotificationRoutesView", "POST"): Example(
+        "POST", "notification_routes", {"slug": "new", "channel": "a", "events": ["opened"]}, 201
+    ),
+    ("OneNotificationRoute", "PUT"): Example(
+        "PUT", "notification_routes/a", {"channel": "b", "events": ["closed"]}, guarded=True
+    ),
+    ("OneNotificationRoute", "PATCH"): Example("PATCH", "notification_routes/a", {"repeat_min": 5}, guarded=True),
+    ("OneNotificationRoute", "DELETE"): Example("DELETE", "notification_routes/a", None, 204, guarded=True),
+    ("SilencesView", "POST"): Example(
+        "POST", "silences", {"slug": "new", "until": "2030-01-01T00:00:00Z", "reason": "r"}, 201
+    ),
+    ("OneSilence", "PUT"): Example("PUT", "silences/a", {"until": "2030-01-01T00:00:00Z", "reason": "r"}, guarded=True),
+    ("OneSilence", "PATCH"): Example("PATCH", "silences/a", {"reason": "r"}, guarded=True),
+    ("OneSilence", "DELETE"): Example("DELETE", "silences/a", None, 204, guarded=True),
     ("BudgetsView", "POST"): Example("POST", "budgets", {"slug": "new", "tenant": "acme", "amount": 5}, 201),
     ("OneBudget", "PUT"): Example("PUT", "budgets/{budget}", {"amount": 7}, guarded=True),
     ("OneBudget", "PATCH"): Example("PATCH", "budgets/{budget}", {"mode": "hard"}, guarded=True),

@@ -31,8 +31,21 @@ pytestmark = [pytest.mark.django_db, pytest.mark.long]
 VIEWS = {pattern.callback.view_class.__name__: pattern.callback.view_class for pattern in urlpatterns}
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 MONEY = ("budgets", "prices")
-ADMIN_NOUNS = ("sovereignty", "services", "regions", "pools", "tenants", "keys", "group_grants", *MONEY)
-WHOLE_FLEET = ("sovereignty", "services", "tenants", "keys", "group_grants", "kv_nodes", "kv_moves", *MONEY)
+NOTIFIERS = ("notification_channels", "notification_routes")
+ADMIN_NOUNS = ("sovereignty", "services", "regions", "pools", "tenants", "keys", "group_grants", *MONEY, *NOTIFIERS)
+WHOLE_FLEET = (
+    "sovereignty",
+    "services",
+    "tenants",
+    "keys",
+    "group_grants",
+    "kv_nodes",
+    "kv_moves",
+    *MONEY,
+    "notifications",
+    *NOTIFIERS,
+    "silences",
+)
 ASK_ONLY = {"PolicyCheck"}
 """POSTs that change nothing, and are open to every caller with write permission."""
 

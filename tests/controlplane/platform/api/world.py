@@ -28,6 +28,8 @@ from controlplane.fleet.models.region import Region
 from controlplane.fleet.topology import create_pool, create_region, create_tenant
 from controlplane.incidents.models.incident import Incident
 from controlplane.kv_nodes.registration import report_node
+from controlplane.notifications.changing import create as create_notification_object
+from controlplane.notifications.models.notification import NotificationChannel, NotificationRoute, Silence
 from controlplane.platform.actor import program
 from controlplane.platform.models.api_key import ApiKey
 from controlplane.platform.models.job_run import JobRun, JobState
@@ -98,6 +100,7 @@ def make_world() -> World:
     for name in ("a", "b"):
         create_budget(slug=f"monthly-{name}", tenant=world.tenant, amount=1000.0, actor=ACTOR)
         create_price(slug=name, model=f"model-{name}", prompt=0.25, output=1.0, actor=ACTOR)
+    _add_notifications()
     _add_recording(world)
     _add_shadow(world)
     fields = {"incarnation": 1, "address": "10.0.1.9:8470", "state": "serving"}
@@ -117,6 +120,17 @@ def make_world() -> World:
         _ask_a_person(f"action-{name}", engine, now)
     keep(stored("decision-of-pool-a", tenant_id=world.tenant.slug))
     return world
+
+
+def _add_notifications() -> None:
+    for name in ("a", "b"):
+        channel = create_notification_object(
+            NotificationChannel, slug=name, name=name.upper(), address_env="HEADWAY_NOTIFY_MAIN", actor=ACTOR
+        )
+        fields: dict[str, Any] = {"channel": channel, "events": ["opened", "closed"]}
+        create_notification_object(NotificationRoute, slug=name, actor=ACTOR, **fields)
+        until = timezone.now().replace(microsecond=0) + timedelta(hours=1)
+        create_notification_object(Silence, slug=name, reason="upgrade", until=until, actor=ACTOR)
 
 
 def _add_recording(world: World) -> None:

@@ -1,0 +1,1 @@
+"""Notifications: channels, routes, silences, and the job that sends each change of state at most once."""

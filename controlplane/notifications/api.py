@@ -1,0 +1,144 @@
+"""`/api/v1/notification_channels`, `/api/v1/notification_routes`, `/api/v1/silences`, and the log of messages."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rest_framework import serializers
+from typing_extensions import override
+
+from controlplane.notifications.changing import CHANNELS, ROUTES, SILENCES, try_channel
+from controlplane.notifications.models.notification import (
+    NotificationChannel,
+    NotificationRoute,
+    NotificationSend,
+    SendState,
+    Silence,
+)
+from controlplane.platform.api.listing import Listing, exact, moment, one_of
+from controlplane.platform.api.resource_bodies import ResourceShape, change_body, new_body
+from controlplane.platform.api.strict_fields import ChangeBody, ModelShape
+from controlplane.platform.api.views import Changeable, Creatable, Deletable, Listed, Objects, Verb, by_method
+
+_BY_SLUG: Any = ({"slug": ("slug",)}, "slug")
+
+
+class ChannelShape(ResourceShape):
+    """A receiver of notifications."""
+
+    class Meta:
+        model = NotificationChannel
+
+
+class RouteShape(ResourceShape):
+    """Which events a channel gets."""
+
+    class Meta:
+        model = NotificationRoute
+
+
+class SilenceShape(ResourceShape):
+    """Messages that are not sent until a time."""
+
+    class Meta:
+        model = Silence
+
+
+class SendShape(ModelShape):
+    """One message of one channel."""
+
+    channel = serializers.SlugRelatedField(slug_field="slug", read_only=True)
+
+    class Meta:
+        model = NotificationSend
+        fields = (
+            "channel", "change", "event", "incident", "pool", "title", "text", "at", "state", "note", "attempts",
+            "due_at", "ended_at",
+        )  # fmt: skip
+
+
+class NotificationsView(Listed):
+    """List messages, newest first."""
+
+    noun = "notifications"
+    shape = SendShape
+    whole_fleet = True
+    rows = staticmethod(lambda _actor: NotificationSend.objects.select_related("channel"))
+    listing = Listing(
+        {"at": ("at", "pk")},
+        "-at",
+        {
+            "state": one_of("state", SendState.values, "State."),
+            "channel": exact("channel__slug", "Id of the channel."),
+            "since": moment("at__gte", "Changes at this time or later."),
+        },
+    )
+
+
+class _Channels(Objects):
+    resource = CHANNELS
+    shape = ChannelShape
+
+
+class NotificationChannelsView(_Channels, Creatable):
+    """List channels, or create one."""
+
+    says = by_method(GET="List notification channels.", POST="Create a notification channel.")
+    bodies = by_method(POST=new_body(NotificationChannel))
+    listing = Listing(*_BY_SLUG, {})
+
+
+class OneNotificationChannel(_Channels, Changeable, Deletable):
+    """One notification channel."""
+
+    bodies = by_method(PUT=change_body(NotificationChannel), PATCH=change_body(NotificationChannel))
+
+
+class NotificationChannelTest(_Channels, Verb):
+    """Send a test message to the channel, and return it with the result."""
+
+    bodies = by_method(POST=ChangeBody)
+
+    @override
+    def carry_out(self, thing: Any, **asked: Any) -> Any:
+        """Send the message, and return the channel."""
+        try_channel(thing, **asked)
+        return thing
+
+
+class _Routes(Objects):
+    resource = ROUTES
+    shape = RouteShape
+
+
+class NotificationRoutesView(_Routes, Creatable):
+    """List routes, or create one."""
+
+    says = by_method(GET="List notification routes.", POST="Create a notification route.")
+    bodies = by_method(POST=new_body(NotificationRoute))
+    listing = Listing(*_BY_SLUG, {"channel": exact("channel__slug", "Id of the channel.")})
+
+
+class OneNotificationRoute(_Routes, Changeable, Deletable):
+    """One notification route."""
+
+    bodies = by_method(PUT=change_body(NotificationRoute), PATCH=change_body(NotificationRoute))
+
+
+class _Silences(Objects):
+    resource = SILENCES
+    shape = SilenceShape
+
+
+class SilencesView(_Silences, Creatable):
+    """List silences, or create one."""
+
+    says = by_method(GET="List silences.", POST="Create a silence.")
+    bodies = by_method(POST=new_body(Silence))
+    listing = Listing(*_BY_SLUG, {"pool": exact("pool", "Id of the pool.")})
+
+
+class OneSilence(_Silences, Changeable, Deletable):
+    """One silence."""
+
+    bodies = by_method(PUT=change_body(Silence), PATCH=change_body(Silence))
