@@ -8,6 +8,7 @@ from django.views.generic import RedirectView
 
 from controlplane.access.resources import KEYS, TENANTS
 from controlplane.fleet.resources import ENGINES, POOLS, SERVICES
+from controlplane.notifications.changing import CHANNELS, ROUTES, SILENCES
 from controlplane.usage.budgets import BUDGETS, PRICES
 from web.access import factors as access_factors
 from web.access import keys as access_keys
@@ -39,6 +40,7 @@ from web.history.cache_locality import cache_locality, cache_locality_pool
 from web.history.fleet_past import fleet_history
 from web.incidents import page as incidents
 from web.kv_nodes.page import end_pin, forget_node, kv_store
+from web.notifications import page as notifications
 from web.policies.check import check as policy_check
 from web.policies.check import state as policy_state
 from web.policies.compare import compare as policy_compare
@@ -93,6 +95,14 @@ urlpatterns = [
     path("usage/budgets.csv", all_pools_only(csv_download(BUDGETS)), name="budgets-csv"),
     path("usage/prices", usage_objects.prices, name="usage-prices"),
     path("usage/prices.csv", all_pools_only(csv_download(PRICES)), name="prices-csv"),
+    path("notifications", notifications.messages, name="notifications"),
+    path("notifications/channels", notifications.channels, name="notification-channels"),
+    path("notifications/routes", notifications.routes, name="notification-routes"),
+    path("notifications/silences", notifications.silences, name="silences"),
+    *(
+        path(f"notifications/{name}.csv", notifications.all_pools_only(csv_download(resource)), name=f"{name}-csv")
+        for name, resource in (("channels", CHANNELS), ("routes", ROUTES), ("silences", SILENCES))
+    ),
     path("trials", WHATIFS.list_view, name="trials"),
     path("trials/whatif", WHATIFS.start_view, name="whatif-start"),
     path("trials/whatif/<int:whatif_id>", WHATIFS.page_view, name="whatif"),

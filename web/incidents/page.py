@@ -17,6 +17,7 @@ from controlplane.incidents import handling, words
 from controlplane.incidents.models.incident import Incident, IncidentState
 from controlplane.incidents.notices import episode_of
 from controlplane.incidents.report import length_label, markdown_of, report_of
+from controlplane.notifications.changing import silence_incident
 from controlplane.platform.actor import Actor
 from controlplane.platform.conflict import ConflictError
 from controlplane.platform.field_problems import InvalidFieldsError, problem
@@ -33,6 +34,7 @@ from planning.incidents.episodes import CLOSES_AFTER_S, Episode
 from web.incidents.picture import incident_picture
 from web.live.scope import scope_of
 from web.live.verdict import ON_TIME_TARGET
+from web.notifications.page import notified
 from web.shell.console_request import asked, console_actor, filter_chips, go, kept, listed, sent, why
 from web.shell.frame import shell_context
 from web.shell.rejection import FormRejection, attempted
@@ -44,6 +46,7 @@ SAID = {
     "acknowledged": "Acknowledged.",
     "closed": "Closed. While its trouble lasts, it opens no other incident.",
     "noted": "Note added.",
+    "silenced": "Silenced for 30 min. The incident stays open.",
     "nothing": "Another person has already done that.",
 }
 
@@ -115,6 +118,11 @@ def _close(shown: Incident, actor: Actor, request: HttpRequest) -> str:
     return "closed" if handling.close(shown, actor=actor, why=why(request)) else "nothing"
 
 
+def _silence(shown: Incident, actor: Actor, request: HttpRequest) -> str:
+    silence_incident(shown, actor=actor, why=why(request))
+    return "silenced"
+
+
 def _note(shown: Incident, actor: Actor, request: HttpRequest) -> str:
     handling.add_note(shown, sent(request, "text", 1000), actor=actor)
     return "noted"
@@ -139,6 +147,7 @@ _ACTS: dict[str, Callable[[Incident, Actor, HttpRequest], Any]] = {
     "acknowledge": _acknowledge,
     "close": _close,
     "note": _note,
+    "silence": _silence,
     "whatif": _whatif,
 }
 
@@ -173,6 +182,7 @@ def _page(request: HttpRequest, shown: Incident, *, problem: str = "", status: i
         tables=[(title, name, head, report[name]) for title, name, head in _TABLES],
         picture=_picture(shown, actor, now),
         may_act=may(actor, Role.OPERATOR, pool) and (pool is not None or not shown.pool),
+        notified=notified(shown.pk),
         acts=_acts(episode, pool, report),
         tried=_other_version(pool) if pool is not None else None,
         decisions=_decisions_address(shown),

@@ -108,6 +108,7 @@ NAVIGATION = (
         "Settings",
         (
             NavigationItem("Access", "/access", "access", "a"),
+            NavigationItem("Notifications", "/notifications", "notifications", "n"),
             NavigationItem("Audit", "/audit", "audit", "u"),
             NavigationItem("Jobs", "/jobs", "jobs", "j"),
         ),

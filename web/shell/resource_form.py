@@ -17,6 +17,7 @@ from web.shell.form_field import CHECKS, NUMBER, SELECT, TEXT, FieldOption, Form
 
 MAX_TEXT = 400
 MAX_LIST = 4000
+TIME_LENGTH = 32
 ON = "on"
 
 Options = Mapping[str, Iterable[FieldOption]]
@@ -45,7 +46,7 @@ def _form_field(field: ModelField, thing: models.Model | None, given: tuple[Fiel
     if words.items and words.items.ticked:
         return FormField(field.name, words.title, CHECKS, help=words.help, options=choices, chosen=tuple(value))
     text = text_of(field, value)
-    numeric = isinstance(field, models.IntegerField)
+    numeric, is_time = isinstance(field, models.IntegerField), isinstance(field, models.DateTimeField)
     return FormField(
         field.name,
         words.title,
@@ -56,7 +57,7 @@ def _form_field(field: ModelField, thing: models.Model | None, given: tuple[Fiel
         options=choices,
         chosen=(text if text or not choices else choices[0].value,),
         required=not empty,
-        limit=MAX_LIST if words.items else field.max_length or 12,
+        limit=MAX_LIST if words.items else field.max_length or (TIME_LENGTH if is_time else 12),
         example=words.example,
         optional=empty and not choices,
     )

@@ -44,6 +44,11 @@ class SendState(models.TextChoices):
     UNKNOWN = "unknown", "Unknown"
 
 
+def every_event() -> list[str]:
+    """Return the events of a route that names none."""
+    return list(NotifiedEvent.values)
+
+
 class NotificationChannel(models.Model):
     """A receiver of messages. Its address is a secret of the environment: neither stored nor shown."""
 
@@ -89,7 +94,7 @@ class NotificationRoute(models.Model):
         "Id of the channel.",
     )
     events = declared(
-        models.JSONField(default=list),
+        models.JSONField(default=every_event),
         "Events",
         "Events to send.",
         items=TextList(len(NotifiedEvent), 1, 16, tuple(NotifiedEvent.values), ticked=True),

@@ -1,0 +1,121 @@
+"""The Notifications pages: the log of messages, channels, routes, and silences."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.utils import timezone
+from django.views.decorators.http import require_http_methods, require_safe
+
+from controlplane.notifications.changing import CHANNELS, ROUTES, SILENCES, try_channel
+from controlplane.notifications.models.notification import (
+    NotificationChannel,
+    NotificationSend,
+    NotifiedEvent,
+    SendState,
+)
+from controlplane.platform.actor import Actor
+from web.shell.console_request import asked, console_actor, filter_chips, kept, listed
+from web.shell.form_field import FieldOption
+from web.shell.frame import shell_context
+from web.shell.no_role import needs_all_pools
+from web.shell.object_pages import ObjectPages, Options
+
+PAGE = "Notifications"
+ADDRESS = "/notifications"
+SHAPES = {
+    SendState.SENT: "serving",
+    SendState.GIVEN_UP: "lost",
+    SendState.UNKNOWN: "unknown",
+    SendState.RETRYING: "hot",
+    SendState.SILENCED: "quarantined",
+}
+"""State → shape beside its name. Other states have none."""
+SAID = {
+    "created": "Added.",
+    "changed": "Changed.",
+    "deleted": "Deleted.",
+    "accepted": "The receiver accepted the test message.",
+    "failed": "The test failed; see Last test.",
+}
+all_pools_only = needs_all_pools(PAGE, "Messages are about the whole fleet. Viewing them")
+_TABS = (
+    ("notifications", "Messages", ADDRESS),
+    ("channels", "Channels", f"{ADDRESS}/channels"),
+    ("routes", "Routes", f"{ADDRESS}/routes"),
+    ("silences", "Silences", f"{ADDRESS}/silences"),
+)
+
+
+def tabs(_actor: Actor) -> tuple[tuple[str, str, str], ...]:
+    """Return (name, title, address) of the pages."""
+    return _TABS
+
+
+@require_safe
+@all_pools_only
+def messages(request: HttpRequest) -> HttpResponse:
+    """Show the messages, newest first, with what became of each."""
+    state = asked(request, "state", 8)
+    given = {"state": state} if state in SendState.values else {}
+    rows = NotificationSend.objects.select_related("channel")
+    page = listed(request, rows.filter(**given).order_by("-at", "-id"))
+    context = shell_context(
+        request,
+        page=PAGE,
+        tabs=tabs(console_actor(request)),
+        tab="notifications",
+        rows=message_rows(page),
+        total=rows.count(),
+        failed=rows.filter(state__in=(SendState.GIVEN_UP, SendState.UNKNOWN)).count(),
+        has_channels=NotificationChannel.objects.exists(),
+        paged=page,
+        keep=kept(**given),
+        states=SendState.choices,
+        chosen=given.get("state", ""),
+        chips=filter_chips(ADDRESS, given, {"state": "state"}),
+    )
+    return render(request, "notifications/messages.html", context)
+
+
+def message_rows(sends: Any) -> list[dict[str, Any]]:
+    """Return each message with the shape of its state."""
+    return [{"send": item, "shape": SHAPES.get(SendState(item.state), "")} for item in sends]
+
+
+def notified(incident: int) -> list[dict[str, Any]]:
+    """Return the newest message of each channel about the incident, and how many that channel has got."""
+    newest: dict[int, dict[str, Any]] = {}
+    for row in message_rows(NotificationSend.objects.filter(incident=incident).select_related("channel")[:500]):
+        known = newest.setdefault(row["send"].channel_id, row | {"sent": 0})
+        known["sent"] += row["send"].state == SendState.SENT
+    return sorted(newest.values(), key=lambda row: row["send"].channel.name)
+
+
+def _options() -> Options:
+    return {
+        "channel": [FieldOption(item.slug, f"{item.name}") for item in NotificationChannel.objects.all()[:500]],
+        "events": [FieldOption(str(value), str(label)) for value, label in NotifiedEvent.choices],
+    }
+
+
+def _test(channel: NotificationChannel, *, actor: Actor, why: str) -> str:
+    return "accepted" if try_channel(channel, actor=actor, why=why) else "failed"
+
+
+def _pages(name: str, noun: str, resource: Any, shown: Any, **more: Any) -> ObjectPages:
+    address, template = f"{ADDRESS}/{name}", f"notifications/{name}.html"
+    return ObjectPages(resource, noun, PAGE, address, template, tabs, name, shown, SAID, _options, **more)
+
+
+def _with_end(silences: Any) -> list[dict[str, Any]]:
+    now = timezone.now()
+    return [{"silence": item, "is_over": item.until <= now} for item in silences]
+
+
+_view = require_http_methods(["GET", "HEAD", "POST"])
+channels = _view(all_pools_only(_pages("channels", "channel", CHANNELS, list, acts={"test": _test}).view))
+routes = _view(all_pools_only(_pages("routes", "route", ROUTES, list).view))
+silences = _view(all_pools_only(_pages("silences", "silence", SILENCES, _with_end).view))

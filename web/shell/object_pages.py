@@ -1,0 +1,144 @@
+"""Pages of a resource: one list with a drawer, a form, and a question before a deletion."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from django.db import models
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, render
+
+from controlplane.platform.actor import Actor
+from controlplane.platform.audit_values import kind_of
+from controlplane.platform.conflict import ConflictError
+from controlplane.platform.field_problems import FieldProblem, InvalidFieldsError
+from controlplane.platform.resource.declared_field import declaration_of, settable_fields
+from controlplane.platform.resource.resource import Resource
+from controlplane.platform.revisions import StaleRevisionError
+from controlplane.platform.roles import may
+from web.shell.console_request import asked, console_actor, go, row_number, sent, typed_fields, why
+from web.shell.form_field import FieldOption, FormField, filled, general_problem
+from web.shell.frame import Tab, shell_context
+from web.shell.no_role import lacks_role
+from web.shell.resource_form import facts, form_fields, typed_values
+
+_WHY = FormField("why", "Why", help="Optional; for the audit.", limit=200)
+Options = Mapping[str, Sequence[FieldOption]]
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectPages:
+    """The page of one resource that belongs to no pool; its objects are named by `slug`."""
+
+    resource: Resource
+    noun: str
+    page: str
+    """Name of its navigation item."""
+    address: str
+    template: str
+    tabs: Callable[[Actor], tuple[Tab, ...]]
+    tab: str
+    shown: Callable[[Any], list[Any]]
+    """Function that returns the rows of the list."""
+    said: Mapping[str, str]
+    """What the page states after an act, by its name: created, changed, deleted, and those of `acts`."""
+    options: Callable[[], Options] = dict
+    """Function that returns the choices of fields that name other objects."""
+    acts: Mapping[str, Callable[..., str]] = field(default_factory=dict)
+    """Further buttons: a service that returns the name of what the page states."""
+
+    def view(self, request: HttpRequest) -> HttpResponse:
+        """List the objects; on POST create, change, or delete one."""
+        if request.method != "POST":
+            return self._page(request)
+        actor = console_actor(request)
+        role = self.resource.changes_need
+        if not may(actor, role):
+            return lacks_role(request, self.page, f"Changing {self.noun}s requires the role {role}.", self.address)
+        slug = sent(request, "object")
+        opened = get_object_or_404(self.resource.model, slug=slug) if slug else None
+        try:
+            return self._done(request, actor, opened)
+        except InvalidFieldsError as error:
+            return self._page(request, opened=opened, creating=opened is None, problems=error.problems, status=422)
+        except StaleRevisionError:
+            text = f"Another person changed this {self.noun} while you edited. Review its current state."
+            return self._page(request, opened=opened, problems=(FieldProblem("", text),), keep_typed=False, status=412)
+        except ConflictError as error:
+            return self._page(request, opened=opened, problems=(FieldProblem("", str(error)),), status=409)
+
+    def _done(self, request: HttpRequest, actor: Actor, opened: Any) -> HttpResponse:
+        act = sent(request, "do")
+        if opened is None or not act:
+            return self._stored(request, opened)
+        if act == "delete" and self.resource.deleted is not None:
+            self.resource.deleted(opened, actor=actor, why=why(request))
+            return go(self.address, said="deleted")
+        if act not in self.acts:
+            raise InvalidFieldsError([FieldProblem("", "There is no such action.")])
+        return go(self.address, object=opened.slug, said=self.acts[act](opened, actor=actor, why=why(request)))
+
+    def _stored(self, request: HttpRequest, opened: Any) -> HttpResponse:
+        fields = self.resource.created_fields if opened is None else settable_fields(self.resource.model)
+        values, problems = typed_values(fields, request.POST)
+        for name in values.keys() & {name for name, item in fields.items() if isinstance(item, models.ForeignKey)}:
+            values[name] = fields[name].related_model._default_manager.filter(slug=values[name]).first()
+            if values[name] is None:
+                problems.append(FieldProblem(name, f"Choose a {declaration_of(fields[name]).title.lower()}."))
+        if problems:
+            raise InvalidFieldsError(problems)
+        named = {"actor": console_actor(request), "why": why(request)}
+        if opened is None:
+            return go(self.address, object=self.resource.created(**values, **named).slug, said="created")
+        self.resource.changed(opened, values, expected=row_number(request.POST.get("revision")), **named)
+        return go(self.address, object=opened.slug, said="changed")
+
+    def _page(
+        self,
+        request: HttpRequest,
+        *,
+        opened: Any = None,
+        creating: bool = False,
+        problems: Sequence[FieldProblem] = (),
+        keep_typed: bool = True,
+        status: int = 200,
+    ) -> HttpResponse:
+        actor, resource = console_actor(request), self.resource
+        may_change = may(actor, resource.changes_need)
+        slug = opened.slug if opened else asked(request, "object")
+        shown = resource.rows(actor).filter(slug=slug).first() if slug else None
+        creating = may_change and (creating or (request.method != "POST" and "new" in request.GET))
+        fields = self._fields(request, None if creating else shown) if may_change and (creating or shown) else []
+        fields = filled([*fields, _WHY] if fields else [], typed_fields(request) if keep_typed else {}, problems)
+        context = shell_context(
+            request,
+            page=self.page,
+            tabs=self.tabs(actor),
+            tab=self.tab,
+            noun=self.noun,
+            address=self.address,
+            kind=kind_of(resource.model()),
+            back=f"{self.address}?object=",
+            verb=f"Delete {self.noun}",
+            rows=self.shown(resource.rows(actor)),
+            creating=creating,
+            opened=shown,
+            facts=facts(resource.created_fields, shown) if shown else (),
+            fields=fields,
+            problem=general_problem(fields, problems),
+            may_change=may_change,
+            said=self.said.get(request.GET.get("said", ""), ""),
+            deleting=may_change and shown is not None and "delete" in request.GET,
+        )
+        return render(request, self.template, context, status=status)
+
+    def _fields(self, request: HttpRequest, shown: Any) -> list[FormField]:
+        """Return the fields of an object; those of a new one have the values that the address proposes."""
+        options = self.options()
+        if shown is not None:
+            return form_fields(settable_fields(self.resource.model), shown, options)
+        fields = form_fields(self.resource.created_fields, options=options)
+        given = {name: [text] for name in self.resource.created_fields if (text := asked(request, name))}
+        return filled(fields, given, ())
