@@ -26,7 +26,7 @@ from controlplane.notifications.models.notification import (
     Silence,
 )
 from controlplane.notifications.planned import (
-    StateChange,
+    NotableChange,
     change_of_budget,
     change_of_entry,
     change_of_incident,
@@ -37,6 +37,7 @@ from controlplane.notifications.planned import (
 from controlplane.notifications.sending import Message, send
 from controlplane.platform.jobs.lease import acquire, release, this_owner
 from controlplane.platform.models.audit_event import AuditEvent
+from routing.values.counted import count
 
 JOB = "notify"
 LEASE = timedelta(seconds=60)
@@ -94,7 +95,7 @@ def store_changes(now: datetime) -> int:
     return len(rows)
 
 
-def _repeats(route: NotificationRoute, now: datetime) -> list[StateChange]:
+def _repeats(route: NotificationRoute, now: datetime) -> list[NotableChange]:
     """Return a repeat for each open incident that no person has acknowledged, once its interval is over."""
     if not route.repeat_min:
         return []
@@ -157,7 +158,7 @@ def _send(channel: NotificationChannel, rows: Sequence[NotificationSend], now: d
     for row in claimed:
         mine = NotificationSend.objects.filter(pk=row.pk, state=SendState.CLAIMED)
         if not failure:
-            note = f"In one message with {len(claimed) - 1} others." if len(claimed) > 1 else ""
+            note = "Sent with others in one message." if len(claimed) > 1 else ""
             mine.update(state=SendState.SENT, ended_at=now, note=note)
         elif row.attempts < len(RETRY_S):
             due_at = now + timedelta(seconds=RETRY_S[row.attempts])
@@ -173,7 +174,7 @@ def _text(rows: Sequence[NotificationSend]) -> Message:
     if len(rows) == 1:
         return Message(rows[0].title, "\n".join(filter(None, (rows[0].text, _link(rows[0])))), is_bad)
     lines = [" ".join(filter(None, (f"{row.at:%H:%M:%S} UTC: {row.title}", _link(row)))) for row in rows]
-    return Message(f"{len(rows)} changes, newest: {rows[-1].title}", "\n".join(lines), is_bad)
+    return Message(f"{count(len(rows), 'change')}, newest: {rows[-1].title}", "\n".join(lines), is_bad)
 
 
 def _link(row: NotificationSend) -> str:

@@ -31,7 +31,7 @@ _EVENTS = {
 
 
 @dataclass(frozen=True, slots=True)
-class StateChange:
+class NotableChange:
     """A change of state that routes may send."""
 
     name: str
@@ -44,20 +44,20 @@ class StateChange:
     incident: int | None = None
 
 
-def change_of_entry(entry: IncidentEntry) -> StateChange | None:
+def change_of_entry(entry: IncidentEntry) -> NotableChange | None:
     """Return the change that an entry of a timeline is; None: no channel gets it."""
     event = _EVENTS.get(IncidentEntryKind(entry.kind))
     return change_of_incident(entry.incident, event, f"entry:{entry.pk}") if event is not None else None
 
 
-def change_of_incident(incident: Incident, event: NotifiedEvent, name: str, words_of: str = "") -> StateChange:
+def change_of_incident(incident: Incident, event: NotifiedEvent, name: str, words_of: str = "") -> NotableChange:
     """Return a change of an incident; `words_of` replaces the event's word in its title."""
     episode = episode_of(incident)
     kinds = {item.kind for item in episode.symptoms}
     if event is NotifiedEvent.OPENED and kinds == {CANARY_ABORTED}:
         event = NotifiedEvent.CANARY
     advice = "" if event is NotifiedEvent.CLOSED else f" {words.cure(episode)}"
-    return StateChange(
+    return NotableChange(
         name=name,
         event=event,
         severity=Severity.CRITICAL if kinds & set(OF_REQUESTS) else Severity.WARNING,
@@ -76,16 +76,16 @@ _WORDS = {
 }
 
 
-def change_of_budget(notice: AuditEvent) -> StateChange:
+def change_of_budget(notice: AuditEvent) -> NotableChange:
     """Return the change that a notice of a budget in the audit is."""
     text = "See the Budgets page for what is spent and when it resets."
-    return StateChange(
+    return NotableChange(
         f"audit:{notice.pk}", NotifiedEvent.BUDGET, Severity.WARNING, "", f"Budget {notice.object_id} is used up", text
     )
 
 
 def planned(
-    change: StateChange, routes: Iterable[NotificationRoute], silences: Sequence[Silence], now: datetime
+    change: NotableChange, routes: Iterable[NotificationRoute], silences: Sequence[Silence], now: datetime
 ) -> list[NotificationSend]:
     """Return a message, not stored yet, for each channel whose routes match.
 
@@ -101,7 +101,7 @@ def planned(
 
 
 def _message(
-    change: StateChange, route: NotificationRoute, at: datetime, silences: Sequence[Silence], now: datetime
+    change: NotableChange, route: NotificationRoute, at: datetime, silences: Sequence[Silence], now: datetime
 ) -> NotificationSend:
     row = NotificationSend(
         channel=route.channel,
@@ -123,7 +123,7 @@ def _message(
     return row
 
 
-def route_matches(route: NotificationRoute, change: StateChange) -> bool:
+def route_matches(route: NotificationRoute, change: NotableChange) -> bool:
     """Return whether the route sends this change."""
     if change.event not in route.events:
         return False

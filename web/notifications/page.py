@@ -15,6 +15,7 @@ from controlplane.notifications.models.notification import (
     NotificationSend,
     NotifiedEvent,
     SendState,
+    Silence,
 )
 from controlplane.platform.actor import Actor
 from web.shell.console_request import asked, console_actor, filter_chips, kept, listed
@@ -105,17 +106,21 @@ def _test(channel: NotificationChannel, *, actor: Actor, why: str) -> str:
     return "accepted" if try_channel(channel, actor=actor, why=why) else "failed"
 
 
-def _pages(name: str, noun: str, resource: Any, shown: Any, **more: Any) -> ObjectPages:
+def _pages(name: str, noun: str, resource: Any, **more: Any) -> Any:
     address, template = f"{ADDRESS}/{name}", f"notifications/{name}.html"
-    return ObjectPages(resource, noun, PAGE, address, template, tabs, name, shown, SAID, _options, **more)
+    pages = ObjectPages(resource, noun, PAGE, address, template, tabs, name, SAID, options=_options, **more)
+    return require_http_methods(["GET", "HEAD", "POST"])(all_pools_only(pages.view))
 
 
-def _with_end(silences: Any) -> list[dict[str, Any]]:
-    now = timezone.now()
-    return [{"silence": item, "is_over": item.until <= now} for item in silences]
+def _last_test(channel: NotificationChannel) -> list[tuple[str, str]]:
+    tested = channel.tested_at
+    return [("Last test", f"{tested:%d %b %H:%M:%S} UTC: {channel.test_result}" if tested else "not tested")]
 
 
-_view = require_http_methods(["GET", "HEAD", "POST"])
-channels = _view(all_pools_only(_pages("channels", "channel", CHANNELS, list, acts={"test": _test}).view))
-routes = _view(all_pools_only(_pages("routes", "route", ROUTES, list).view))
-silences = _view(all_pools_only(_pages("silences", "silence", SILENCES, _with_end).view))
+def _state(silence: Silence) -> list[tuple[str, str]]:
+    return [("State", "active" if silence.until > timezone.now() else "over")]
+
+
+channels = _pages("channels", "channel", CHANNELS, more=_last_test, acts={"test": _test})
+routes = _pages("routes", "route", ROUTES)
+silences = _pages("silences", "silence", SILENCES, more=_state)

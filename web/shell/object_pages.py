@@ -40,10 +40,12 @@ class ObjectPages:
     template: str
     tabs: Callable[[Actor], tuple[Tab, ...]]
     tab: str
-    shown: Callable[[Any], list[Any]]
-    """Function that returns the rows of the list."""
     said: Mapping[str, str]
     """What the page states after an act, by its name: created, changed, deleted, and those of `acts`."""
+    shown: Callable[[Any], list[Any]] = list
+    """Function that returns the rows of the list; with it, the template has a table of its own."""
+    more: Callable[[Any], list[tuple[str, str]]] | None = None
+    """Function that returns derived facts of an object as (title, text), for the table and the drawer."""
     options: Callable[[], Options] = dict
     """Function that returns the choices of fields that name other objects."""
     acts: Mapping[str, Callable[..., str]] = field(default_factory=dict)
@@ -112,6 +114,7 @@ class ObjectPages:
         creating = may_change and (creating or (request.method != "POST" and "new" in request.GET))
         fields = self._fields(request, None if creating else shown) if may_change and (creating or shown) else []
         fields = filled([*fields, _WHY] if fields else [], typed_fields(request) if keep_typed else {}, problems)
+        rows = self.shown(resource.rows(actor))
         context = shell_context(
             request,
             page=self.page,
@@ -122,17 +125,27 @@ class ObjectPages:
             kind=kind_of(resource.model()),
             back=f"{self.address}?object=",
             verb=f"Delete {self.noun}",
-            rows=self.shown(resource.rows(actor)),
+            rows=rows,
+            table=self._table(rows) if self.shown is list else (),
             creating=creating,
             opened=shown,
-            facts=facts(resource.created_fields, shown) if shown else (),
+            facts=self._facts(shown) if shown else (),
             fields=fields,
             problem=general_problem(fields, problems),
             may_change=may_change,
+            needs=resource.changes_need,
             said=self.said.get(request.GET.get("said", ""), ""),
             deleting=may_change and shown is not None and "delete" in request.GET,
         )
         return render(request, self.template, context, status=status)
+
+    def _facts(self, thing: Any) -> list[tuple[str, str]]:
+        return [*facts(self.resource.created_fields, thing), *(self.more(thing) if self.more is not None else ())]
+
+    def _table(self, things: Sequence[Any]) -> dict[str, Any]:
+        """Return the titles of the columns, and each object with its cells; the first one names it."""
+        lines = [(thing, self._facts(thing)) for thing in things]
+        return {"titles": [title for title, _ in lines[0][1]] if lines else [], "lines": lines}
 
     def _fields(self, request: HttpRequest, shown: Any) -> list[FormField]:
         """Return the fields of an object; those of a new one have the values that the address proposes."""

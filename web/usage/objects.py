@@ -44,12 +44,12 @@ BUDGET_PAGES = ObjectPages(
     "usage/budgets.html",
     tabs,
     "budgets",
-    lambda rows: budget_uses(rows, timezone.now()),
     SAID,
-    _options,
+    lambda rows: budget_uses(rows, timezone.now()),
+    options=_options,
 )
 PRICE_PAGES = ObjectPages(
-    PRICES, "price", PAGE, "/usage/prices", "usage/prices.html", tabs, "prices", list, SAID, _options
+    PRICES, "price", PAGE, "/usage/prices", "usage/prices.html", tabs, "prices", SAID, options=_options
 )
 budgets = require_http_methods(["GET", "HEAD", "POST"])(all_pools_only(BUDGET_PAGES.view))
 prices = require_http_methods(["GET", "HEAD", "POST"])(all_pools_only(PRICE_PAGES.view))

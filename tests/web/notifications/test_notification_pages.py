@@ -58,7 +58,7 @@ def test_an_admin_adds_a_channel_a_route_and_a_silence_by_forms(admin: Client) -
     assert rejected.status_code == 422
     assert "Set both ends of the quiet hours" in words(rejected)
     stored = admin.post("/notifications/routes", given | {"quiet_to": "07:00", "time_zone": "UTC"}, follow=True)
-    assert "Pager, on call" in words(stored)
+    assert "all pager opened, closed Warning" in words(stored)
     assert NotificationRoute.objects.get().events == ["opened", "closed"]
     admin.post("/notifications/silences", {"slug": "upgrade", "until": "2099-12-01T06:00:00Z", "reason": "upgrade"})
     assert Silence.objects.get().until.year == 2099
