@@ -9,6 +9,7 @@ from django.views.generic import RedirectView
 from controlplane.access.resources import KEYS, TENANTS
 from controlplane.fleet.resources import ENGINES, POOLS, SERVICES
 from controlplane.notifications.changing import CHANNELS, ROUTES, SILENCES
+from controlplane.objectives.objective import OBJECTIVES
 from controlplane.usage.budgets import BUDGETS, PRICES
 from web.access import factors as access_factors
 from web.access import keys as access_keys
@@ -41,6 +42,7 @@ from web.history.fleet_past import fleet_history
 from web.incidents import page as incidents
 from web.kv_nodes.page import end_pin, forget_node, kv_store
 from web.notifications import page as notifications
+from web.objectives import page as objectives
 from web.policies.check import check as policy_check
 from web.policies.check import state as policy_state
 from web.policies.compare import compare as policy_compare
@@ -95,6 +97,8 @@ urlpatterns = [
     path("usage/budgets.csv", all_pools_only(csv_download(BUDGETS)), name="budgets-csv"),
     path("usage/prices", usage_objects.prices, name="usage-prices"),
     path("usage/prices.csv", all_pools_only(csv_download(PRICES)), name="prices-csv"),
+    path("objectives", objectives.objectives, name="objectives"),
+    path("objectives.csv", objectives.all_pools_only(csv_download(OBJECTIVES)), name="objectives-csv"),
     path("notifications", notifications.messages, name="notifications"),
     path("notifications/channels", notifications.channels, name="notification-channels"),
     path("notifications/routes", notifications.routes, name="notification-routes"),

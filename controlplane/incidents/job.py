@@ -21,6 +21,7 @@ from controlplane.incidents import words
 from controlplane.incidents.models.incident import Incident, IncidentEntry, IncidentEntryKind, IncidentState
 from controlplane.incidents.notices import publish_notices
 from controlplane.incidents.watch import IncidentWatch, cut_off, incident_watch
+from controlplane.objectives.objective import targets
 from controlplane.platform import audit
 from controlplane.platform.actor import PROGRAM, program
 from controlplane.platform.jobs.lease import acquire, release, this_owner
@@ -59,6 +60,7 @@ def incidents() -> None:
 def detect(watch: IncidentWatch, now: datetime) -> bool:
     """Run one round, if there is trouble and this process gets the lease. Return whether it was stored."""
     watch.note_outages(cut_off(), now.timestamp())
+    watch.note_targets(targets())
     changes = [*watch.changes(), *_recorded_changes(now)]
     if not _is_needed(watch, changes):
         return False

@@ -9,6 +9,7 @@ from controlplane.access.audit_search import visible_events
 from controlplane.incidents import words
 from controlplane.incidents.models.incident import Incident, IncidentState
 from controlplane.incidents.notices import episode_of
+from controlplane.objectives.objective import target_of
 from controlplane.platform.actor import PROGRAM, Actor
 from controlplane.platform.format import percent
 from controlplane.platform.models.api_key import ApiKey
@@ -23,7 +24,6 @@ from planning.incidents.signs import (
     FAILED,
     LATE,
     NONE,
-    ON_TIME_TARGET,
     REJECTED,
     Outcomes,
     Table,
@@ -63,7 +63,7 @@ def report_of(incident: Incident, actor: Actor) -> dict[str, Any]:
         "last_bad_at": incident.last_bad_at.isoformat(),
         "closed_at": incident.closed_at.isoformat() if incident.closed_at else None,
         "acknowledged_by": incident.acknowledged_by,
-        "wrong": _wrong(episode),
+        "wrong": _wrong(episode, target_of(incident.pool)),
         "why": words.why(episode),
         "cure": words.cure(episode),
         "certain": episode.certain,
@@ -92,13 +92,13 @@ def report_of(incident: Incident, actor: Actor) -> dict[str, Any]:
     }
 
 
-def _wrong(episode: Episode) -> str:
+def _wrong(episode: Episode, target: float) -> str:
     """Return the requests hit, and the fall of the on-time share."""
     usual = on_time_share(episode.before.get(ALL, {}).get("", NONE))
     fall = f"from {percent(usual)} " if usual is not None else ""
     if episode.lowest is None:
         return f"{words.outcome_words(words.all_hit(episode))}."
-    low = f"The on-time share fell {fall}to {percent(episode.lowest)}; the target is {percent(ON_TIME_TARGET)}."
+    low = f"The on-time share fell {fall}to {percent(episode.lowest)}; the target is {percent(target)}."
     return f"{words.outcome_words(words.all_hit(episode))}. {low}"
 
 

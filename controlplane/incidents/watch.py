@@ -12,7 +12,18 @@ from controlplane.platform.live_fleet.samples import fleet_samples
 from controlplane.platform.models.job_run import JobRun, JobState
 from gateway.contracts.fleet_sample import EngineSample, FleetSample, PoolSample
 from gateway.contracts.outcomes import OutcomeCounts, PoolOutcomes
-from planning.incidents.signs import ALL, Change, EngineSigns, FleetSigns, Outage, Outcomes, PoolSigns, SignLog, Tables
+from planning.incidents.signs import (
+    ALL,
+    ON_TIME_TARGET,
+    Change,
+    EngineSigns,
+    FleetSigns,
+    Outage,
+    Outcomes,
+    PoolSigns,
+    SignLog,
+    Tables,
+)
 
 EVERY_S = 1.0
 """Minimum seconds between two readings."""
@@ -42,6 +53,7 @@ class IncidentWatch:
         self._seen_up: set[str] = set()
         self._down: dict[tuple[str, str], float] = {}
         self._changes: deque[Change] = deque(maxlen=MAX_CHANGES)
+        self._targets: dict[str, float] = {"": ON_TIME_TARGET}
 
     def take(self, sample: FleetSample) -> None:
         """Add one sample."""
@@ -64,6 +76,11 @@ class IncidentWatch:
     def lock(self) -> threading.Lock:
         """Return the lock under which `log` may be read: samples arrive in another thread."""
         return self._lock
+
+    def note_targets(self, targets: dict[str, float]) -> None:
+        """Set the target share by pool for the next readings; "" has that of all other pools."""
+        with self._lock:
+            self._targets = targets
 
     def note_outages(self, matches: set[tuple[str, str]], at: float) -> None:
         """Set the nodes and jobs that are cut off now, as (kind, name). Links are in the samples."""
@@ -89,7 +106,7 @@ class IncidentWatch:
             at=sample.at,
             # Pools whose requests another router routes have no outcomes here.
             pools={
-                pool.pool_id: _pool_signs(pool, running.get(pool.pool_id, 0))
+                pool.pool_id: _pool_signs(pool, running.get(pool.pool_id, 0), self._target(pool.pool_id))
                 for pool in sample.pools
                 if pool.outcomes is not None and not pool.observes
             },
@@ -98,6 +115,9 @@ class IncidentWatch:
             rejects=sample.lateness is not None and sample.lateness.rejects,
             outages=outages,
         )
+
+    def _target(self, pool_id: str) -> float:
+        return self._targets.get(pool_id, self._targets[""])
 
     def _follow_links(self, sample: FleetSample) -> None:
         for link in (link for region in sample.regions for link in region.links):
@@ -143,12 +163,13 @@ def _change(marker: Annotation) -> Change:
     return Change(marker.at, _CHANGES[marker.kind], marker.pool_id, subject or marker.label, marker.text)
 
 
-def _pool_signs(pool: PoolSample, running: int) -> PoolSigns:
+def _pool_signs(pool: PoolSample, running: int, target: float) -> PoolSigns:
     works = {prefix.key: sum(prefix.work_s_by_engine.values()) for prefix in pool.prefixes}
     total = sum(works.values())
     return PoolSigns(
         pool_id=pool.pool_id,
         name=pool.name,
+        target=target,
         tables=_tables(pool.outcomes or PoolOutcomes()),
         waiting=pool.unbound + running,
         prefixes={key: work / total for key, work in works.items()} if total > 0 else {},

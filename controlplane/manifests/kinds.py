@@ -15,6 +15,7 @@ from controlplane.manifests.kind import ChangeResult, Kind
 from controlplane.manifests.policy_kind import PolicyKind
 from controlplane.manifests.three_way import Values
 from controlplane.notifications.changing import CHANNELS, ROUTES, SILENCES
+from controlplane.objectives.objective import OBJECTIVES
 from controlplane.platform.actor import Actor
 from controlplane.platform.environment import PROGRAM
 from controlplane.platform.field_problems import problem
@@ -65,6 +66,7 @@ KINDS = (
     KeyKind("ApiKey", KEYS, {"tenant": "tenant", "name": "name"}),
     Kind("Price", PRICES),
     Kind("Budget", BUDGETS),
+    Kind("Objective", OBJECTIVES),
     Kind("NotificationChannel", CHANNELS),
     Kind("NotificationRoute", ROUTES),
     Kind("Silence", SILENCES),

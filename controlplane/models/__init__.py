@@ -27,6 +27,7 @@ from controlplane.notifications.models.notification import NotificationChannel a
 from controlplane.notifications.models.notification import NotificationRoute as NotificationRoute
 from controlplane.notifications.models.notification import NotificationSend as NotificationSend
 from controlplane.notifications.models.notification import Silence as Silence
+from controlplane.objectives.objective import Objective as Objective
 from controlplane.platform.models.api_key import ApiKey as ApiKey
 from controlplane.platform.models.audit_event import AuditEvent as AuditEvent
 from controlplane.platform.models.idempotency_record import IdempotencyRecord as IdempotencyRecord

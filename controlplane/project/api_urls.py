@@ -15,6 +15,7 @@ from controlplane.job_runs import api as job_runs
 from controlplane.kv_nodes import api as kv_nodes
 from controlplane.manifests import api as manifests
 from controlplane.notifications import api as notifications
+from controlplane.objectives import api as objectives
 from controlplane.platform.api.openapi_document import Nothing, OpenApiDocument
 from controlplane.policies.api import policies, policy_versions
 from controlplane.request_log.api import decisions, recordings
@@ -142,6 +143,8 @@ urlpatterns = [
     path("v1/budgets/<slug:slug>", usage.OneBudget.as_view()),
     path("v1/prices", usage.PricesView.as_view()),
     path("v1/prices/<slug:slug>", usage.OnePrice.as_view()),
+    path("v1/objectives", objectives.ObjectivesView.as_view()),
+    path("v1/objectives/<slug:slug>", objectives.OneObjective.as_view()),
     path("v1/notifications", notifications.NotificationsView.as_view()),
     path("v1/notification_channels", notifications.NotificationChannelsView.as_view()),
     path("v1/notification_channels/<slug:slug>", notifications.OneNotificationChannel.as_view()),

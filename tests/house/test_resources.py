@@ -16,6 +16,7 @@ from controlplane.access.resources import GROUP_GRANTS, KEYS, TENANTS
 from controlplane.fleet.engine_paste import parse_lines, split_lines
 from controlplane.fleet.resources import ENGINES, POOLS, REGIONS, SERVICES
 from controlplane.notifications.changing import CHANNELS, ROUTES, SILENCES
+from controlplane.objectives.objective import OBJECTIVES
 from controlplane.platform.api.resource_bodies import change_body, new_body
 from controlplane.platform.audit_values import audit_values
 from controlplane.platform.models.audit_event import AuditEvent
@@ -35,7 +36,7 @@ __all__ = ["bus", "shared_world", "world"]
 pytestmark = pytest.mark.django_db
 RESOURCES = [
     REGIONS, POOLS, ENGINES, TENANTS, KEYS, POLICIES, SERVICES, GROUP_GRANTS, BUDGETS, PRICES, CHANNELS, ROUTES,
-    SILENCES,
+    SILENCES, OBJECTIVES,
 ]  # fmt: skip
 every_resource = pytest.mark.parametrize("resource", RESOURCES, ids=lambda resource: resource.noun)
 

@@ -18,6 +18,7 @@ from controlplane.incidents.models.incident import Incident, IncidentState
 from controlplane.incidents.notices import episode_of
 from controlplane.incidents.report import length_label, markdown_of, report_of
 from controlplane.notifications.changing import silence_incident
+from controlplane.objectives.objective import target_of
 from controlplane.platform.actor import Actor
 from controlplane.platform.conflict import ConflictError
 from controlplane.platform.field_problems import InvalidFieldsError, problem
@@ -33,7 +34,6 @@ from controlplane.trials.whatif.lifecycle import TooManyWaitError, start_whatif
 from planning.incidents.episodes import CLOSES_AFTER_S, Episode
 from web.incidents.picture import incident_picture
 from web.live.scope import scope_of
-from web.live.verdict import ON_TIME_TARGET
 from web.notifications.page import notified
 from web.shell.console_request import asked, console_actor, filter_chips, go, kept, listed, sent, why
 from web.shell.frame import shell_context
@@ -273,8 +273,8 @@ def _picture(shown: Incident, actor: Actor, now: datetime) -> Any:
     scope = frozenset({shown.pool}) if shown.pool else scope_of(actor)
     marks = [(shown.onset.timestamp(), "onset"), (shown.opened_at.timestamp(), "opened")]
     marks += [(item.at.timestamp(), item.kind) for item in shown.entries.filter(kind__in=("acknowledged", "closed"))]
-    end = shown.closed_at or now
-    return incident_picture(shown.onset.timestamp(), end.timestamp(), now.timestamp(), marks, scope, ON_TIME_TARGET)
+    end, target = shown.closed_at or now, target_of(shown.pool)
+    return incident_picture(shown.onset.timestamp(), end.timestamp(), now.timestamp(), marks, scope, target)
 
 
 def _decisions_address(shown: Incident) -> str:

@@ -53,6 +53,7 @@ NAVIGATION = (
             NavigationItem("Incidents", "/incidents", "incidents", "i"),
             NavigationItem("Requests", "/requests", "decisions", "r"),
             NavigationItem("Usage", "/usage", "usage", "s"),
+            NavigationItem("Objectives", "/objectives", "objectives", "o"),
         ),
     ),
     NavigationGroup(

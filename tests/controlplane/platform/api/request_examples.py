@@ -51,6 +51,8 @@ SAFE: dict[str, list[str]] = {
     "ServicesView": ["services"],
     "OneService": ["services/{service}"],
     "UsageView": ["usage", "usage?group_by=day,model&month=2026-11"],
+    "ObjectivesView": ["objectives"],
+    "OneObjective": ["objectives/a"],
     "NotificationsView": ["notifications"],
     "NotificationChannelsView": ["notification_channels"],
     "OneNotificationChannel": ["notification_channels/a"],
@@ -115,6 +117,10 @@ CHANGES: dict[tuple[str, str], Example] = {
     ("OneRegion", "PUT"): Example("PUT", "regions/here", {"name": "New"}, guarded=True),
     ("OneRegion", "PATCH"): Example("PATCH", "regions/here", {"name": "New"}, guarded=True),
     ("OneRegion", "DELETE"): Example("DELETE", "regions/here", None, 409, guarded=True),
+    ("ObjectivesView", "POST"): Example("POST", "objectives", {"slug": "new", "pool": "pool-b"}, 201),
+    ("OneObjective", "PUT"): Example("PUT", "objectives/a", {"target": 99.0}, guarded=True),
+    ("OneObjective", "PATCH"): Example("PATCH", "objectives/a", {"target": 98.0}, guarded=True),
+    ("OneObjective", "DELETE"): Example("DELETE", "objectives/a", None, 204, guarded=True),
     ("NotificationChannelsView", "POST"): Example(
         "POST", "notification_channels", {"slug": "new", "name": "N", "address_env": "HEADWAY_NOTIFY_MAIN"}, 201
     ),

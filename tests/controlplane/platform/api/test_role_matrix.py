@@ -31,8 +31,8 @@ pytestmark = [pytest.mark.django_db, pytest.mark.long]
 VIEWS = {pattern.callback.view_class.__name__: pattern.callback.view_class for pattern in urlpatterns}
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 MONEY = ("budgets", "prices")
-NOTIFIERS = ("notification_channels", "notification_routes")
-ADMIN_NOUNS = ("sovereignty", "services", "regions", "pools", "tenants", "keys", "group_grants", *MONEY, *NOTIFIERS)
+WATCHES = ("notification_channels", "notification_routes", "objectives")
+ADMIN_NOUNS = ("sovereignty", "services", "regions", "pools", "tenants", "keys", "group_grants", *MONEY, *WATCHES)
 WHOLE_FLEET = (
     "sovereignty",
     "services",
@@ -43,7 +43,7 @@ WHOLE_FLEET = (
     "kv_moves",
     *MONEY,
     "notifications",
-    *NOTIFIERS,
+    *WATCHES,
     "silences",
 )
 ASK_ONLY = {"PolicyCheck"}

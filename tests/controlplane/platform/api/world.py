@@ -30,6 +30,7 @@ from controlplane.incidents.models.incident import Incident
 from controlplane.kv_nodes.registration import report_node
 from controlplane.notifications.changing import create as create_notification_object
 from controlplane.notifications.models.notification import NotificationChannel, NotificationRoute, Silence
+from controlplane.objectives.objective import create_objective
 from controlplane.platform.actor import program
 from controlplane.platform.models.api_key import ApiKey
 from controlplane.platform.models.job_run import JobRun, JobState
@@ -101,6 +102,8 @@ def make_world() -> World:
         create_budget(slug=f"monthly-{name}", tenant=world.tenant, amount=1000.0, actor=ACTOR)
         create_price(slug=name, model=f"model-{name}", prompt=0.25, output=1.0, actor=ACTOR)
     _add_notifications()
+    create_objective(slug="a", pool="pool-a", actor=ACTOR)
+    create_objective(slug="b", target=95.0, actor=ACTOR)
     _add_recording(world)
     _add_shadow(world)
     fields = {"incarnation": 1, "address": "10.0.1.9:8470", "state": "serving"}

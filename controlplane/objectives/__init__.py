@@ -1,0 +1,1 @@
+"""Objectives: the share of requests that should be on time, attainment, and what is left of the error budget."""

@@ -1,0 +1,90 @@
+"""Targets, attainment from history and ledger, and incidents that use the target."""
+
+from __future__ import annotations
+
+from array import array
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+import pytest
+
+from controlplane.fleet.models.pool import Pool
+from controlplane.history.bucket import ENGINE_BYTES, ENGINE_FLOATS, POOL_FLOATS, Column
+from controlplane.history.rollups import COARSE_S
+from controlplane.history.roster import NO_ENGINES
+from controlplane.history.store import PoolHistoryFacts, write_columns
+from controlplane.incidents.job import detect
+from controlplane.incidents.watch import IncidentWatch
+from controlplane.objectives.attainment import attainment
+from controlplane.objectives.objective import create_objective, target_of
+from controlplane.platform.actor import command
+from controlplane.platform.field_problems import InvalidFieldsError
+from controlplane.usage.models.usage_rows import UsageDay
+from gateway.contracts.outcomes import PoolOutcomes
+from tests.controlplane.conftest import bus
+from tests.web.fake_fleet import FakeFleet
+
+__all__ = ["bus"]
+
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("bus")]
+ACTOR = command("test")
+NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
+
+
+def past(ago_s: float, **pools: tuple[float, float]) -> None:
+    """Store a column that began `ago_s` before NOW, with the on-time share and requests per second of each pool."""
+    floats, codes = [array("f") for _ in ENGINE_FLOATS], [bytearray() for _ in ENGINE_BYTES]
+    column = Column(int((NOW.timestamp() - ago_s) // COARSE_S), NO_ENGINES, 1, floats, codes)
+    for pool, (on_time, per_s) in pools.items():
+        values = [0.0] * len(POOL_FLOATS)
+        values[POOL_FLOATS.index("on_time")], values[POOL_FLOATS.index("requests_per_s")] = on_time, per_s
+        column.pools[pool] = values
+    facts = {pool: PoolHistoryFacts(pool, pool, "here", "m", "p", "o", 1, 1.0, 1.0) for pool in pools}
+    write_columns(COARSE_S, [column], [], facts)
+
+
+def used(pool: str, days_ago: int, **counts: int) -> None:
+    UsageDay.objects.create(day=(NOW - timedelta(days=days_ago)).date(), tenant="acme", pool=pool, model="m", **counts)
+
+
+def test_attainment_is_weighted_by_requests_and_the_budget_is_of_30_days(pool: Pool) -> None:
+    objective = create_objective(slug="chat", pool=pool.slug, target=90.0, actor=ACTOR)
+    for ago_s, on_time, per_s in ((240, 0.5, 3.0), (600, 1.0, 1.0), (4 * 3600, 1.0, 4.0), (24.5 * 3600, 0.75, 1.0)):
+        past(ago_s, chat=(on_time, per_s), other=(0.0, 9.0))
+    used("chat", 0, requests=110, late=2, failed=2, rejected=1, client_ended=10)
+    used("chat", 29, requests=100)
+    used("chat", 30, requests=100, late=100)
+    used("other", 0, requests=100, late=100)
+    shown = attainment(objective, NOW)
+    assert (shown.hour, shown.six_hours, shown.day, shown.yesterday) == (0.625, 0.8125, 0.8125, 0.75)
+    assert shown.window == pytest.approx(195 / 200)
+    assert shown.budget_left == pytest.approx(0.75)
+    assert shown.burn(shown.hour) == pytest.approx(3.75)
+
+
+def test_the_objective_of_all_pools_leaves_out_those_with_their_own(pool: Pool) -> None:
+    create_objective(slug="chat", pool=pool.slug, actor=ACTOR)
+    rest = create_objective(slug="rest", target=99.0, actor=ACTOR)
+    past(240, chat=(0.0, 5.0), other=(1.0, 1.0))
+    used("chat", 0, requests=10, late=10)
+    shown = attainment(rest, NOW)
+    assert (shown.hour, shown.window, shown.budget_left) == (1.0, None, None)
+
+
+def test_an_objective_needs_a_pool_and_a_target_below_100() -> None:
+    for wrong in ({"pool": "none"}, {"target": 100.0}, {"target": 0.0}):
+        with pytest.raises(InvalidFieldsError):
+            create_objective(slug="x", actor=ACTOR, **wrong)
+
+
+def test_incidents_use_the_target_of_the_pool_else_that_of_all_pools(pool: Pool) -> None:
+    assert target_of(pool.slug) == 0.9
+    create_objective(slug="rest", target=99.0, actor=ACTOR)
+    create_objective(slug="chat", pool=pool.slug, target=80.0, actor=ACTOR)
+    watch, sample = IncidentWatch(), FakeFleet(4, 2).sample_at(0.0, NOW.timestamp())
+    first, second = (msgspec.structs.replace(item, outcomes=PoolOutcomes()) for item in sample.pools)
+    first = msgspec.structs.replace(first, pool_id=pool.slug)
+    detect(watch, NOW)
+    watch.take(msgspec.structs.replace(sample, pools=(first, second)))
+    assert watch.log.newest is not None
+    assert {name: signs.target for name, signs in watch.log.newest.pools.items()} == {"chat": 0.8, second.pool_id: 0.99}

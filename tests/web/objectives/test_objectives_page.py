@@ -1,0 +1,30 @@
+"""The Objectives page: who sees and changes targets, and what a day without requests shows."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from django.http import HttpResponse
+
+from controlplane.objectives.objective import Objective
+from tests.web.role_clients import client_of, make_person, make_pool
+
+pytestmark = pytest.mark.django_db
+
+
+def words(answer: HttpResponse) -> str:
+    return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", answer.content.decode()))
+
+
+def test_an_admin_sets_a_target_and_unknown_figures_are_dashes() -> None:
+    pool = make_pool("chat")
+    admin, viewer = client_of(make_person("admin")), client_of(make_person("viewer"))
+    assert "No objectives yet" in words(admin.get("/objectives"))
+    given = {"slug": "chat", "pool": "chat", "target": "97.5"}
+    assert viewer.post("/objectives", given).status_code == 403
+    assert "incidents use it at once" in words(admin.post("/objectives", given, follow=True))
+    assert Objective.objects.get().target == 97.5
+    assert "chat chat 97.5% — — — — — —, —" in words(viewer.get("/objectives"))
+    assert client_of(make_person("pool_viewer", pool)).get("/objectives").status_code == 403
+    assert "slug,pool,target" in viewer.get("/objectives.csv").content.decode()
