@@ -33,7 +33,7 @@ class Objective(models.Model):
         example="chat-on-time",
     )
     pool = declared(
-        models.SlugField(max_length=64, blank=True, default="", unique=True),
+        models.CharField(max_length=64, blank=True, default="", unique=True),
         "Pool",
         "Id of the pool; empty: all pools without an objective of their own.",
         access=FieldAccess.FIXED,

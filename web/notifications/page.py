@@ -122,5 +122,5 @@ def _state(silence: Silence) -> list[tuple[str, str]]:
 
 
 channels = _pages("channels", "channel", CHANNELS, more=_last_test, acts={"test": _test})
-routes = _pages("routes", "route", ROUTES)
-silences = _pages("silences", "silence", SILENCES, more=_state)
+routes = _pages("routes", "route", ROUTES, blanks={"Pools": "all", "Quiet from": "none", "Quiet until": "none"})
+silences = _pages("silences", "silence", SILENCES, more=_state, blanks=dict.fromkeys(("Pool", "Incident"), "any"))

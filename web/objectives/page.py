@@ -49,6 +49,7 @@ _PAGES = ObjectPages(
     "objectives",
     SAID,
     more=_reached,
+    blanks={"Pool": "all others"},
     options=_options,
 )
 all_pools_only = needs_all_pools(PAGE, "Objectives apply to the whole fleet. Viewing them")

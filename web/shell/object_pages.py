@@ -46,6 +46,8 @@ class ObjectPages:
     """Function that returns the rows of the list; with it, the template has a table of its own."""
     more: Callable[[Any], list[tuple[str, str]]] | None = None
     """Function that returns derived facts of an object as (title, text), for the table and the drawer."""
+    blanks: Mapping[str, str] = field(default_factory=dict)
+    """Title of a field → what an empty value means, such as all."""
     options: Callable[[], Options] = dict
     """Function that returns the choices of fields that name other objects."""
     acts: Mapping[str, Callable[..., str]] = field(default_factory=dict)
@@ -140,7 +142,9 @@ class ObjectPages:
         return render(request, self.template, context, status=status)
 
     def _facts(self, thing: Any) -> list[tuple[str, str]]:
-        return [*facts(self.resource.created_fields, thing), *(self.more(thing) if self.more is not None else ())]
+        named = facts(self.resource.created_fields, thing)
+        given = [(title, self.blanks.get(title, text) if text == "—" else text) for title, text in named]
+        return [*given, *(self.more(thing) if self.more is not None else ())]
 
     def _table(self, things: Sequence[Any]) -> dict[str, Any]:
         """Return the titles of the columns, and each object with its cells; the first one names it."""

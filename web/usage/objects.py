@@ -49,7 +49,16 @@ BUDGET_PAGES = ObjectPages(
     options=_options,
 )
 PRICE_PAGES = ObjectPages(
-    PRICES, "price", PAGE, "/usage/prices", "usage/prices.html", tabs, "prices", SAID, options=_options
+    PRICES,
+    "price",
+    PAGE,
+    "/usage/prices",
+    "usage/prices.html",
+    tabs,
+    "prices",
+    SAID,
+    blanks={"Cached prompt price": "as prompt"},
+    options=_options,
 )
 budgets = require_http_methods(["GET", "HEAD", "POST"])(all_pools_only(BUDGET_PAGES.view))
 prices = require_http_methods(["GET", "HEAD", "POST"])(all_pools_only(PRICE_PAGES.view))

@@ -150,7 +150,7 @@ class Silence(models.Model):
     slug = declared(
         models.SlugField(max_length=64, unique=True), "Id", _SLUG_HELP, access=FieldAccess.FIXED, example="upgrade"
     )
-    pool = declared(models.SlugField(max_length=64, blank=True, default=""), "Pool", "Id of the pool; empty: any.")
+    pool = declared(models.CharField(max_length=64, blank=True, default=""), "Pool", "Id of the pool; empty: any.")
     incident = declared(
         models.PositiveIntegerField(null=True, blank=True), "Incident", "Number of the incident; empty: any."
     )

@@ -52,14 +52,14 @@ SAFE: dict[str, list[str]] = {
     "OneService": ["services/{service}"],
     "UsageView": ["usage", "usage?group_by=day,model&month=2026-11"],
     "ObjectivesView": ["objectives"],
-    "OneObjective": ["objectives/a"],
+    "OneObjective": ["objectives/{objective}"],
     "NotificationsView": ["notifications"],
     "NotificationChannelsView": ["notification_channels"],
     "OneNotificationChannel": ["notification_channels/a"],
     "NotificationRoutesView": ["notification_routes"],
-    "OneNotificationRoute": ["notification_routes/a"],
+    "OneNotificationRoute": ["notification_routes/{route}"],
     "SilencesView": ["silences"],
-    "OneSilence": ["silences/a"],
+    "OneSilence": ["silences/{silence}"],
     "BudgetsView": ["budgets"],
     "OneBudget": ["budgets/{budget}"],
     "PricesView": ["prices"],
@@ -118,9 +118,9 @@ CHANGES: dict[tuple[str, str], Example] = {
     ("OneRegion", "PATCH"): Example("PATCH", "regions/here", {"name": "New"}, guarded=True),
     ("OneRegion", "DELETE"): Example("DELETE", "regions/here", None, 409, guarded=True),
     ("ObjectivesView", "POST"): Example("POST", "objectives", {"slug": "new", "pool": "pool-b"}, 201),
-    ("OneObjective", "PUT"): Example("PUT", "objectives/a", {"target": 99.0}, guarded=True),
-    ("OneObjective", "PATCH"): Example("PATCH", "objectives/a", {"target": 98.0}, guarded=True),
-    ("OneObjective", "DELETE"): Example("DELETE", "objectives/a", None, 204, guarded=True),
+    ("OneObjective", "PUT"): Example("PUT", "objectives/{objective}", {"target": 99.0}, guarded=True),
+    ("OneObjective", "PATCH"): Example("PATCH", "objectives/{objective}", {"target": 98.0}, guarded=True),
+    ("OneObjective", "DELETE"): Example("DELETE", "objectives/{objective}", None, 204, guarded=True),
     ("NotificationChannelsView", "POST"): Example(
         "POST", "notification_channels", {"slug": "new", "name": "N", "address_env": "HEADWAY_NOTIFY_MAIN"}, 201
     ),
@@ -134,16 +134,18 @@ CHANGES: dict[tuple[str, str], Example] = {
         "POST", "notification_routes", {"slug": "new", "channel": "a", "events": ["opened"]}, 201
     ),
     ("OneNotificationRoute", "PUT"): Example(
-        "PUT", "notification_routes/a", {"channel": "b", "events": ["closed"]}, guarded=True
+        "PUT", "notification_routes/{route}", {"channel": "b", "events": ["closed"]}, guarded=True
     ),
-    ("OneNotificationRoute", "PATCH"): Example("PATCH", "notification_routes/a", {"repeat_min": 5}, guarded=True),
-    ("OneNotificationRoute", "DELETE"): Example("DELETE", "notification_routes/a", None, 204, guarded=True),
+    ("OneNotificationRoute", "PATCH"): Example("PATCH", "notification_routes/{route}", {"repeat_min": 5}, guarded=True),
+    ("OneNotificationRoute", "DELETE"): Example("DELETE", "notification_routes/{route}", None, 204, guarded=True),
     ("SilencesView", "POST"): Example(
         "POST", "silences", {"slug": "new", "until": "2030-01-01T00:00:00Z", "reason": "r"}, 201
     ),
-    ("OneSilence", "PUT"): Example("PUT", "silences/a", {"until": "2030-01-01T00:00:00Z", "reason": "r"}, guarded=True),
-    ("OneSilence", "PATCH"): Example("PATCH", "silences/a", {"reason": "r"}, guarded=True),
-    ("OneSilence", "DELETE"): Example("DELETE", "silences/a", None, 204, guarded=True),
+    ("OneSilence", "PUT"): Example(
+        "PUT", "silences/{silence}", {"until": "2030-01-01T00:00:00Z", "reason": "r"}, guarded=True
+    ),
+    ("OneSilence", "PATCH"): Example("PATCH", "silences/{silence}", {"reason": "r"}, guarded=True),
+    ("OneSilence", "DELETE"): Example("DELETE", "silences/{silence}", None, 204, guarded=True),
     ("BudgetsView", "POST"): Example("POST", "budgets", {"slug": "new", "tenant": "acme", "amount": 5}, 201),
     ("OneBudget", "PUT"): Example("PUT", "budgets/{budget}", {"amount": 7}, guarded=True),
     ("OneBudget", "PATCH"): Example("PATCH", "budgets/{budget}", {"mode": "hard"}, guarded=True),

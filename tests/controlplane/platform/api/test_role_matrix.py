@@ -14,6 +14,8 @@ from django.http import HttpResponse
 from controlplane.access.models.group_grant import GroupGrant
 from controlplane.fleet.models.model_service import ModelService
 from controlplane.incidents.models.incident import Incident
+from controlplane.notifications.models.notification import NotificationRoute, Silence
+from controlplane.objectives.objective import Objective
 from controlplane.platform.models.audit_event import AuditEvent
 from controlplane.platform.models.job_run import JobRun
 from controlplane.platform.role import Role
@@ -61,6 +63,8 @@ def real(world: World, path: str) -> str:
     service = ModelService.objects.latest("pk").slug
     grant = GroupGrant.objects.latest("pk").grant_id
     ids |= {"budget": Budget.objects.latest("pk").slug, "price": ModelPrice.objects.latest("pk").slug}
+    ids |= {"route": NotificationRoute.objects.latest("pk").slug, "silence": Silence.objects.latest("pk").slug}
+    ids["objective"] = Objective.objects.latest("pk").slug
     return path.format(**ids, service=service, shadow=shadow, canary=canary, grant=grant)
 
 
