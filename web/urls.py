@@ -44,7 +44,7 @@ from web.policies.check import state as policy_state
 from web.policies.compare import compare as policy_compare
 from web.policies.editor.editing import policy
 from web.policies.editor.merge import merge as policy_merge
-from web.policies.lifecycle import cancel_publish, give_approval, set_approval_rule, take_approval_back
+from web.policies.lifecycle import cancel_publish, give_approval, remove_draft, set_approval_rule, take_approval_back
 from web.policies.policies import policies
 from web.policies.publish import go_back as policy_roll_back
 from web.policies.publish import publish as policy_publish
@@ -82,6 +82,7 @@ urlpatterns = [
     path("policies/<slug:slug>/approve", give_approval, name="policy-approve"),
     path("policies/<slug:slug>/withdraw-approval", take_approval_back, name="policy-withdraw-approval"),
     path("policies/<slug:slug>/approval-rule", set_approval_rule, name="policy-approval-rule"),
+    path("policies/<slug:slug>/delete-draft", remove_draft, name="policy-delete-draft"),
     path("policies/<slug:slug>/cancel-publish", cancel_publish, name="policy-cancel-publish"),
     path("policies/<slug:slug>/publish", policy_publish, name="policy-publish"),
     path("policies/<slug:slug>/roll-back", policy_roll_back, name="policy-roll-back"),

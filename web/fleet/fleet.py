@@ -14,6 +14,7 @@ from controlplane.fleet.models.engine import Engine
 from controlplane.fleet.models.pool import Pool
 from controlplane.platform.role import Role
 from controlplane.platform.roles import may
+from controlplane.trials.trials_of_version import running_trials
 from gateway.contracts.fleet_sample import FleetSample
 from routing.policy.schema_versions import SchemaError
 from web.fleet.block_sizes import seen_block_size_problems
@@ -53,6 +54,7 @@ def fleet(request: HttpRequest) -> HttpResponse:
         # The live sentence must not appear above a past that is still loading or does not exist.
         verdict=PAST if request.GET.get("end") else feed.verdict(scope),
         region=region,
+        trials=running_trials(actor),
         cv_limits=json.dumps(limits),
         may_connect=_is_empty(feed.latest) and may(actor, Role.ADMIN),
         installation_problems=installation_problems(actor),
