@@ -68,9 +68,8 @@ def _published_now(request: HttpRequest, state: PolicyAccess, question: ConfirmD
     version_watch()
     try:
         # Only the version on which the draft is based may be replaced; a newer one is merged first.
-        publish_version(
-            version, instead_of=version.based_on, actor=console_actor(request), why=question.why or version.message
-        )
+        reason = question.why or version.message
+        publish_version(version, instead_of=version.based_on, actor=console_actor(request), why=reason)
     except NotApprovedError as error:
         return _asked_again(request, state, replace(question, rejection=str(error)), CONFLICT)
     except (StalePolicyError, NotAllowedError, InvalidPolicyError) as error:
