@@ -53,6 +53,7 @@ from web.request_log import recordings
 from web.request_log.decision import decision as decision_page
 from web.request_log.decision import decision_json
 from web.request_log.decisions import decisions, decisions_tap
+from web.request_log.decisions import export as requests_export
 from web.shell.csv_export import csv_download
 from web.shell.help import api_reference, help_page, llms_txt
 from web.shell.palette import palette
@@ -69,6 +70,8 @@ urlpatterns = [
     path("fleet/engines/<str:engine_id>/state", set_state, name="fleet-engine-state"),
     path("fleet/decisions/<str:decision_id>", decision, name="fleet-decision"),
     path("requests", decisions, name="requests"),
+    path("requests.csv", requests_export, {"form": "csv"}, name="requests-csv"),
+    path("requests.json", requests_export, {"form": "json"}, name="requests-json"),
     path("requests/tap", decisions_tap, name="requests-tap"),
     path("requests/<str:decision_id>.json", decision_json, name="decision-json"),
     path("requests/<str:decision_id>", decision_page, name="decision"),

@@ -26,7 +26,9 @@ pytestmark = pytest.mark.django_db
 START = 1_800_000_000.0
 PAGES = ["/", "/policies", "/engines"]
 QUERIES = 6
-"""Session, account, running trials and their count, and what the pools' policies call uneven: pages read the fleet from memory."""
+"""Session, account, running trials and their count, and what the pools' policies call uneven.
+
+Pages read the fleet from memory."""
 
 
 @pytest.fixture

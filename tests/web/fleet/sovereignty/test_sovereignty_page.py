@@ -41,7 +41,9 @@ def words(answer: HttpResponse) -> str:
 
 def send(client: Client, act: str, **changes: Any) -> HttpResponse:
     revision = stored_sovereignty().revision
-    return client.post("/regions/sovereignty", {**NEW, "default": "allow", "act": act, "revision": revision, "why": "law", **changes})
+    return client.post(
+        "/regions/sovereignty", {**NEW, "default": "allow", "act": act, "revision": revision, "why": "law", **changes}
+    )
 
 
 @pytest.mark.parametrize("role", ROLES)
