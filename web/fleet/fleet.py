@@ -26,8 +26,18 @@ from web.shell.console_request import console_actor
 from web.shell.frame import shell_context
 from web.shell.shown_pools import shown_pools
 
-TILES = ("On time", "TTFT p50, p90", "Hit rate, reported", "Load CV", "Requests", "Queued requests")
-"""Labels of the tiles in the first paint; the live feed adds the SLO and the pool."""
+TILES = (
+    ("On time", "late=1"),
+    ("TTFT p50, p90", "sort=ttft"),
+    ("Hit rate, reported", "group=cause"),
+    ("Load CV", "group=engine"),
+    ("Requests", "group=tenant"),
+    ("Queued requests", "state=running"),
+)
+"""Label of each tile in the first paint, and the query of the requests behind it.
+
+The live feed adds the SLO and the pool to the label, and the pool and the time shown to the query.
+"""
 
 
 RANGES = (("5m", "5 min", "1"), ("1h", "1 h", "2"), ("24h", "24 h", "3"))

@@ -134,7 +134,7 @@ def _group_line(
         "address": with_query(ADDRESS, **{**given, **only}) if only else "",
         "cells": [
             (whole(group.requests), ""),
-            (percent(group.requests / total) + " %", ""),
+            (percent(group.requests / total), ""),
             *(
                 (whole(number), with_query(ADDRESS, **{**of_state, "state": state}) if number and only else "")
                 for state, number in missed.items()
