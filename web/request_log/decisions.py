@@ -211,12 +211,12 @@ def _page(
         matches = matches.filter(Q(at_ms__lt=int(at)) | Q(at_ms=int(at), pk__lt=int(pk)))
     limit = PAGE_ROWS if "each" in query or wanted.state not in ("", FAILED, REJECTED) else MAX_ROLLED
     near = list(matches[: limit + 1])
-    each = {"each": "1"} if "each" in query else {}
+    unrolled = {"each": "1"} if "each" in query else {}
     shown = near[:limit]
-    rolled = lines(shown) if each else rolled_up(shown, lines, wanted.given)
+    rolled = lines(shown) if unrolled else rolled_up(shown, lines, wanted.given)
     page = rolled[:PAGE_ROWS]
     count = sum(line.get("times", 1) for line in page)
     if count >= len(near):
         return page, ""
     last = near[count - 1]
-    return page, with_query(ADDRESS, **wanted.given, **each, before=f"{last.at_ms}.{last.pk}")
+    return page, with_query(ADDRESS, **wanted.given, **unrolled, before=f"{last.at_ms}.{last.pk}")

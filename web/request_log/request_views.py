@@ -10,7 +10,7 @@ from typing import Any
 from django.db.models import F, QuerySet
 
 from controlplane.fleet.models.engine import Engine
-from controlplane.platform.format import UNKNOWN, clock_time, duration, percent, whole
+from controlplane.platform.format import UNKNOWN, clock_time, count, duration, percent, whole
 from controlplane.request_log.decision_search import FAILED, LATE, REJECTED, narrowed
 from controlplane.request_log.decision_story.advice import CAUSE_WORDS
 from controlplane.request_log.models.decision_index import DecisionIndex
@@ -36,7 +36,7 @@ MAX_GROUPS = 100
 SORTS = {"ttft": "ttft_ms", "regret": "regret_ms", "prompt": "prompt_tokens"}
 """Columns by which the list is sorted besides time, and their fields."""
 LEAST_EQUAL = 4
-"""Equal rows in sequence from which one line stands for all of them."""
+"""Number of equal rows in sequence from which they share one line."""
 MAX_ROLLED = 300
 """Maximum number of rows that one page rolls up."""
 _ALIKE = ("pool", "tenant", "engine", "reason")
@@ -154,7 +154,7 @@ def _condition(by: str, key: Any) -> dict[str, str]:
 def _group_name(by: str, key: Any, names: Mapping[str, str]) -> str:
     if by == "prompt":
         above = next((limit for limit in LENGTHS if limit > key), None)
-        return f"from {whole(key)} tokens" if above is None else f"{whole(key)} to {whole(above - 1)} tokens"
+        return f"from {count(key, 'token')}" if above is None else f"{whole(key)} to {count(above - 1, 'token')}"
     if by == "reason":
         return reason_title(key)
     if by == "cause":
@@ -214,6 +214,6 @@ def rolled_up(
 
 
 def _alike(row: DecisionIndex) -> tuple[str, ...] | None:
-    """Return what rows have in common that one line can stand for; None for a row of its own."""
+    """Return what rows that share a line have in common; None for a row of its own."""
     state = state_of(row.outcome, row.late)
     return (state, *(getattr(row, name) for name in _ALIKE)) if state in (FAILED, REJECTED) else None

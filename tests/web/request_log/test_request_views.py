@@ -105,8 +105,8 @@ def test_equal_rejections_share_one_line_that_lists_them(viewer: Client) -> None
     assert "/requests/r-3" not in page
     address = re.search(r'href="(/requests\?[^"]*each=1[^"]*)"', page)
     assert address is not None
-    each = show(viewer, address[1].replace("&amp;", "&").partition("?")[2])
-    assert len(set(re.findall(r'href="/requests/(r-\d)"', each))) == 5
+    page = show(viewer, address[1].replace("&amp;", "&").partition("?")[2])
+    assert len(set(re.findall(r'href="/requests/(r-\d)"', page))) == 5
 
 
 def test_chips_show_times_as_dates_and_every_rejection_can_be_chosen(viewer: Client) -> None:
