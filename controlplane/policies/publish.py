@@ -124,7 +124,8 @@ def delete_draft(version: PolicyVersion, *, actor: Actor, why: str = "") -> None
         draft_deleted.send(sender=PolicyVersion, version=stored)
         stored.schedules.all().delete()
         stored.approvals.all().delete()
-        stored.delete()
+        # By a query: the method raises for all versions.
+        policy.versions.filter(pk=stored.pk, published_at=None).delete()
         Policy.objects.filter(pk=policy.pk, highest_deleted__lt=version.number).update(highest_deleted=version.number)
         audit.record_for(actor, "policy.delete_draft", policy, before=before, why=why, pool=pool)
 

@@ -1,4 +1,4 @@
-"""One version of a policy. Versions are added, and never changed. Drafts that never served can be deleted."""
+"""One version of a policy. Versions are added, and never changed; only drafts are deleted."""
 
 from __future__ import annotations
 
@@ -56,10 +56,8 @@ class PolicyVersion(models.Model):
 
     @override
     def delete(self, *args: Any, **kwargs: Any) -> tuple[int, dict[str, int]]:
-        """Delete a draft. Raises AppendOnlyError for a version that was live, because decisions refer to it."""
-        if self.published_at is not None:
-            raise AppendOnlyError(f"{self} stays, because decisions refer to it")
-        return super().delete(*args, **kwargs)
+        """Raise AppendOnlyError, because decisions refer to versions; `publish.delete_draft` deletes a draft."""
+        raise AppendOnlyError(f"{self} stays, because decisions refer to it")
 
     @property
     def document(self) -> dict[str, Any]:
