@@ -48,7 +48,7 @@ from web.policies.check import state as policy_state
 from web.policies.compare import compare as policy_compare
 from web.policies.editor.editing import policy
 from web.policies.editor.merge import merge as policy_merge
-from web.policies.lifecycle import cancel_publish, give_approval, set_approval_rule, take_approval_back
+from web.policies.lifecycle import cancel_publish, give_approval, remove_draft, set_approval_rule, take_approval_back
 from web.policies.policies import policies
 from web.policies.publish import go_back as policy_roll_back
 from web.policies.publish import publish as policy_publish
@@ -57,6 +57,7 @@ from web.request_log import recordings
 from web.request_log.decision import decision as decision_page
 from web.request_log.decision import decision_json
 from web.request_log.decisions import decisions, decisions_tap
+from web.request_log.decisions import export as requests_export
 from web.shell.csv_export import csv_download
 from web.shell.help import api_reference, help_page, llms_txt
 from web.shell.palette import palette
@@ -73,6 +74,8 @@ urlpatterns = [
     path("fleet/engines/<str:engine_id>/state", set_state, name="fleet-engine-state"),
     path("fleet/decisions/<str:decision_id>", decision, name="fleet-decision"),
     path("requests", decisions, name="requests"),
+    path("requests.csv", requests_export, {"form": "csv"}, name="requests-csv"),
+    path("requests.json", requests_export, {"form": "json"}, name="requests-json"),
     path("requests/tap", decisions_tap, name="requests-tap"),
     path("requests/<str:decision_id>.json", decision_json, name="decision-json"),
     path("requests/<str:decision_id>", decision_page, name="decision"),
@@ -86,6 +89,7 @@ urlpatterns = [
     path("policies/<slug:slug>/approve", give_approval, name="policy-approve"),
     path("policies/<slug:slug>/withdraw-approval", take_approval_back, name="policy-withdraw-approval"),
     path("policies/<slug:slug>/approval-rule", set_approval_rule, name="policy-approval-rule"),
+    path("policies/<slug:slug>/delete-draft", remove_draft, name="policy-delete-draft"),
     path("policies/<slug:slug>/cancel-publish", cancel_publish, name="policy-cancel-publish"),
     path("policies/<slug:slug>/publish", policy_publish, name="policy-publish"),
     path("policies/<slug:slug>/roll-back", policy_roll_back, name="policy-roll-back"),

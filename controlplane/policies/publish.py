@@ -16,6 +16,7 @@ from django.utils import timezone
 from controlplane.platform import audit, recorded_change
 from controlplane.platform.actor import Actor
 from controlplane.platform.audit_values import audit_values
+from controlplane.platform.conflict import ConflictError
 from controlplane.platform.field_problems import check_fields, check_names
 from controlplane.platform.resource.declared_field import settable_fields
 from controlplane.platform.role import Role
@@ -26,12 +27,17 @@ from controlplane.policies.document.problems import validated
 from controlplane.policies.document.whole_policy import WholePolicy, halves
 from controlplane.policies.models.policy import Policy
 from controlplane.policies.models.policy_version import PolicyVersion
+from controlplane.policies.models.scheduled_publish import ScheduleState
 from controlplane.policies.roles import only_pool, require_all_pools, require_some_pool
 from controlplane.policies.schedule_end import end_overtaken
 from controlplane.policies.upgrade import deviation_note
 
 went_live = Signal()
 """Sent with `version` and `actor` in the transaction in which a version goes live."""
+
+draft_deleted = Signal()
+"""Sent with `version` in the transaction that deletes a draft, before its row goes. Receivers delete what refers to
+it, or raise ConflictError."""
 
 POLICY_FIELDS = frozenset(settable_fields(Policy))
 PUBLISH, ROLL_BACK = "policy.publish", "policy.roll_back"
@@ -99,6 +105,31 @@ def draft(
     return version
 
 
+def delete_draft(version: PolicyVersion, *, actor: Actor, why: str = "") -> None:
+    """Delete a version that never served a request, with its approvals, ended schedules, what-ifs, and shadows.
+
+    Its author may delete it; otherwise deleting requires the role in all pools. Raises NotAllowedError, and
+    ConflictError if the version was live, is scheduled, on trial, or was a canary. Its number is not used again.
+    """
+    own = actor.user is not None and version.author_id == actor.user.pk
+    (require_some_pool if own else require_all_pools)(actor, version.policy)
+    with transaction.atomic():
+        policy = Policy.objects.select_for_update(of=("self",)).get(pk=version.policy_id)
+        stored = policy.versions.select_for_update(of=("self",)).get(pk=version.pk)
+        if stored.published_at is not None:
+            raise ConflictError(f"v{stored.number} was live and stays, because decisions refer to it.")
+        if stored.schedules.filter(state=ScheduleState.WAITING).exists():
+            raise ConflictError(f"v{stored.number} is scheduled to go live. Cancel the scheduled publish first.")
+        before, pool = audit_values(stored), only_pool(policy)
+        draft_deleted.send(sender=PolicyVersion, version=stored)
+        stored.schedules.all().delete()
+        stored.approvals.all().delete()
+        # By a query: the method raises for all versions.
+        policy.versions.filter(pk=stored.pk, published_at=None).delete()
+        Policy.objects.filter(pk=policy.pk, highest_deleted__lt=version.number).update(highest_deleted=version.number)
+        audit.record_for(actor, "policy.delete_draft", policy, before=before, why=why, pool=pool)
+
+
 def publish_version(version: PolicyVersion, *, instead_of: int | None, actor: Actor, why: str = "") -> PolicyVersion:
     """Make the version live in all pools of its policy and return it.
 
@@ -149,7 +180,7 @@ def _next_version(
 ) -> PolicyVersion:
     # The lock serializes two authors, so that each gets a number of its own.
     stored = Policy.objects.select_for_update(of=("self",)).select_related("live_version").get(pk=policy.pk)
-    newest = policy.versions.aggregate(newest=models.Max("number"))["newest"] or 0
+    newest = max(policy.versions.aggregate(newest=models.Max("number"))["newest"] or 0, stored.highest_deleted)
     live = stored.live_version
     routing, automation = halves(document)
     version = PolicyVersion(

@@ -11,13 +11,14 @@ from controlplane.policies.models.policy_version import PolicyVersion
 from controlplane.policies.roles import only_pool
 from controlplane.publication import snapshot
 from controlplane.trials.canary.end import end_running
-from controlplane.trials.trials_of_version import SOURCES
+from controlplane.trials.trials_of_version import SOURCES, delete_trials
 
 
 def connect() -> None:
     """Connect all signals. A second call changes nothing."""
     snapshot_change.committed.connect(_publish)
     publish.went_live.connect(_end_canary)
+    publish.draft_deleted.connect(delete_trials)
     trials_of_version.SOURCES.update(SOURCES)
 
 

@@ -29,6 +29,13 @@ STATES = {
 }
 """Conditions of the states of requests."""
 _DIGEST = re.compile(r"[0-9a-f]{12}")
+_LIMITS = {
+    "ttft_from": ("TTFT from", "ttft_ms__gte", 1000.0),
+    "regret_from": ("Regret from", "regret_ms__gte", 1000.0),
+    "prompt_from": ("Prompt from", "prompt_tokens__gte", 1.0),
+    "prompt_below": ("Prompt below", "prompt_tokens__lt", 1.0),
+}
+"""Thresholds: name in errors, condition, and stored units per entered unit."""
 _SECONDS = re.compile(r"[0-9]{1,10}(\.[0-9]{1,3})?")
 
 
@@ -57,6 +64,14 @@ class DecisionFilter(SearchFilter):
     """One of STATES."""
     late: str = ""
     """1: only decisions that missed their objective: late, failed or rejected."""
+    ttft_from: str = ""
+    """Least time to first token, in seconds."""
+    regret_from: str = ""
+    """Least regret, in seconds."""
+    prompt_from: str = ""
+    """Least number of prompt tokens."""
+    prompt_below: str = ""
+    """Number of prompt tokens that a request stays below."""
     since: str = ""
     until: str = ""
 
@@ -71,6 +86,7 @@ def visible_decisions(actor: Actor) -> QuerySet[DecisionIndex]:
 def search(actor: Actor, wanted: DecisionFilter) -> QuerySet[DecisionIndex]:
     """Return the visible decisions that match, newest first. Raises UnreadableFilterError."""
     decisions = visible_decisions(actor).filter(**_equal(wanted))
+    decisions = decisions.filter(**_thresholds(wanted))
     if wanted.state:
         if wanted.state not in STATES:
             raise UnreadableFilterError(f"State is one of {', '.join(STATES)}.")
@@ -104,6 +120,19 @@ def _equal(wanted: DecisionFilter) -> dict[str, str | bool]:
         "late": bool(wanted.late),
     }
     return {name: value for name, value in asked.items() if value}
+
+
+def _thresholds(wanted: DecisionFilter) -> dict[str, int]:
+    """Return the conditions of the entered thresholds. Raises UnreadableFilterError."""
+    conditions = {}
+    for name, (title, condition, units) in _LIMITS.items():
+        text = getattr(wanted, name).replace(",", "")
+        if text and not _SECONDS.fullmatch(text):
+            unit = "seconds, such as 2.5" if units > 1 else "tokens, such as 16000"
+            raise UnreadableFilterError(f"{title} is not a number of {unit}.")
+        if text:
+            conditions[condition] = min(round(float(text) * units), 2**31 - 1)
+    return conditions
 
 
 def digests_of(session: str) -> list[str]:

@@ -14,6 +14,7 @@ from controlplane.fleet.models.engine import Engine
 from controlplane.fleet.models.pool import Pool
 from controlplane.platform.role import Role
 from controlplane.platform.roles import may
+from controlplane.trials.trials_of_version import running_trials
 from gateway.contracts.fleet_sample import FleetSample
 from routing.policy.schema_versions import SchemaError
 from web.fleet.block_sizes import seen_block_size_problems
@@ -25,8 +26,18 @@ from web.shell.console_request import console_actor
 from web.shell.frame import shell_context
 from web.shell.shown_pools import shown_pools
 
-TILES = ("On time", "TTFT p50, p90", "Hit rate, reported", "Load CV", "Requests", "Queued requests")
-"""Labels of the tiles in the first paint; the live feed adds the SLO and the pool."""
+TILES = (
+    ("On time", "late=1"),
+    ("TTFT p50, p90", "sort=ttft"),
+    ("Hit rate, reported", "group=cause"),
+    ("Load CV", "group=engine"),
+    ("Requests", "group=tenant"),
+    ("Queued requests", "state=running"),
+)
+"""Label of each tile in the first paint, and the query of the requests behind it.
+
+The live feed adds the SLO and the pool to the label, and the pool and the time shown to the query.
+"""
 
 
 RANGES = (("5m", "5 min", "1"), ("1h", "1 h", "2"), ("24h", "24 h", "3"))
@@ -53,6 +64,7 @@ def fleet(request: HttpRequest) -> HttpResponse:
         # The live sentence must not appear above a past that is still loading or does not exist.
         verdict=PAST if request.GET.get("end") else feed.verdict(scope),
         region=region,
+        trials=running_trials(actor),
         cv_limits=json.dumps(limits),
         may_connect=_is_empty(feed.latest) and may(actor, Role.ADMIN),
         installation_problems=installation_problems(actor),

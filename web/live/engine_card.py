@@ -57,6 +57,13 @@ REASONS = {
     "no_local_room": "Region with capacity",
     "remote_match": "Region with match",
     "no_local_engine": "Region with engines",
+    "queue_full": "Rejected, queue full",
+    "wait_expired": "Rejected, max wait reached",
+    "deadline_passed": "Rejected, deadline passed",
+    "infeasible": "Rejected, SLO-infeasible",
+    "prefill_overload": "Rejected, prefill overloaded",
+    "decode_overload": "Rejected, decode overloaded",
+    "gateway_late": "Rejected, gateway late",
 }
 DECODE_REASONS = {
     "least_tpot": "fastest tokens",

@@ -16,6 +16,7 @@ from controlplane.policies.document.text import completed
 from controlplane.policies.models.policy_version import PolicyVersion
 from controlplane.policies.reading import PolicyAccess, open_drafts, policies_of
 from controlplane.policies.upgrade import deviation_note, reading_problem
+from controlplane.trials.trials_of_version import RunningTrial, running_trials
 from gateway.contracts.fleet_sample import FleetSample, PoolSample
 from web.live.feed import fleet_feed
 from web.policies.words import version_facts
@@ -32,12 +33,16 @@ TARGET_SHARE = 0.9
 @require_safe
 def policies(request: HttpRequest) -> HttpResponse:
     """Show one row per pool and policy, from the database and the newest fleet sample."""
-    states = policies_of(console_actor(request))
+    actor = console_actor(request)
+    states, trials = policies_of(actor), running_trials(actor)
     sample = fleet_feed().latest
     drafts = open_drafts([state.policy for state in states])
     now = timezone.now()
     rows = [
-        _row(state, pool, sample, drafts[state.policy.pk], now)
+        {
+            **_row(state, pool, sample, drafts[state.policy.pk], now),
+            "trials": [trial for trial in trials if _tries(trial, state, pool)],
+        }
         for state in states
         for pool in (state.visible or (None,))
     ]
@@ -46,6 +51,10 @@ def policies(request: HttpRequest) -> HttpResponse:
         request, page="Policies", tab="policies", rows=rows, summary=_summary(states, waiting), silent=sample is None
     )
     return render(request, "policies/policies.html", context)
+
+
+def _tries(trial: RunningTrial, state: PolicyAccess, pool: Pool | None) -> bool:
+    return trial.policy_id == state.policy.pk and (not trial.pool or (pool is not None and pool.slug == trial.pool))
 
 
 def _row(

@@ -39,11 +39,12 @@ from web.policies.questions import (
     publish_question,
     roll_back_question,
     second_person,
+    unexplained,
 )
 from web.policies.rollout import version_watch
 from web.policies.schedule_words import NO_TIME, read_moment
 from web.policies.words import author_of
-from web.shell.console_request import console_actor, with_query
+from web.shell.console_request import console_actor, why, with_query
 
 
 @require_POST
@@ -56,7 +57,7 @@ def publish(request: HttpRequest, slug: str) -> HttpResponse:
         # The second click of a double click: the version is already live.
         return _published(slug, version)
     question = _as_answered(request, state, version)
-    if problem := mistyped(question, request.POST.get("typed", "").strip()):
+    if problem := mistyped(question, request.POST.get("typed", "").strip()) or unexplained(question):
         return _asked_again(request, state, problem, UNPROCESSABLE)
     return (_scheduled if question.when == LATER else _published_now)(request, state, question)
 
@@ -67,7 +68,8 @@ def _published_now(request: HttpRequest, state: PolicyAccess, question: ConfirmD
     version_watch()
     try:
         # Only the version on which the draft is based may be replaced; a newer one is merged first.
-        publish_version(version, instead_of=version.based_on, actor=console_actor(request), why=version.message)
+        reason = question.why or version.message
+        publish_version(version, instead_of=version.based_on, actor=console_actor(request), why=reason)
     except NotApprovedError as error:
         return _asked_again(request, state, replace(question, rejection=str(error)), CONFLICT)
     except (StalePolicyError, NotAllowedError, InvalidPolicyError) as error:
@@ -77,10 +79,10 @@ def _published_now(request: HttpRequest, state: PolicyAccess, question: ConfirmD
 
 def _as_answered(request: HttpRequest, state: PolicyAccess, version: PolicyVersion) -> ConfirmDialog:
     """Return the dialog with the submitted values."""
-    second = second_person(state, version, console_actor(request))
-    question = publish_question(state, version, second=second)
+    actor = console_actor(request)
+    question = publish_question(state, version, actor, second=second_person(state, version, actor))
     when = LATER if request.POST.get("when") == LATER else NOW
-    return replace(question, when=when, at=request.POST.get("at", question.at)[:40])
+    return replace(question, when=when, at=request.POST.get("at", question.at)[:40], why=why(request))
 
 
 def _scheduled(request: HttpRequest, state: PolicyAccess, question: ConfirmDialog) -> HttpResponse:
@@ -91,7 +93,7 @@ def _scheduled(request: HttpRequest, state: PolicyAccess, question: ConfirmDialo
         return _asked_again(request, state, replace(question, at_problem=NO_TIME), UNPROCESSABLE)
     actor = console_actor(request)
     try:
-        schedule_publish(version, at, instead_of=version.based_on, actor=actor, why=version.message)
+        schedule_publish(version, at, instead_of=version.based_on, actor=actor, why=question.why or version.message)
     except InvalidFieldsError as error:
         problem = " ".join(item.message for item in error.problems)
         return _asked_again(request, state, replace(question, at_problem=problem), UNPROCESSABLE)
@@ -118,12 +120,13 @@ def go_back(request: HttpRequest, slug: str) -> HttpResponse:
     # The second click of a double click: the copy is live already.
     if live and live.based_on == instead_of and completed(live.document) == completed(version.document):
         return _published(slug, live)
-    problem = mistyped(roll_back_question(state, version), request.POST.get("typed", "").strip())
-    if problem:
+    question = replace(roll_back_question(state, version), why=why(request))
+    if problem := mistyped(question, request.POST.get("typed", "").strip()):
         return _asked_again(request, state, problem, UNPROCESSABLE)
     version_watch()
     try:
-        copy = roll_back(state.policy, version.number, instead_of=instead_of, actor=console_actor(request))
+        actor = console_actor(request)
+        copy = roll_back(state.policy, version.number, instead_of=instead_of, actor=actor, why=why(request))
     except StalePolicyError as error:
         state = opened(request, slug)
         who = f"{author_of(error.live)} published v{error.live.number}" if error.live else "Another version went live"

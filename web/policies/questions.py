@@ -13,6 +13,7 @@ from controlplane.policies.document.merge import changes_between
 from controlplane.policies.document.text import completed
 from controlplane.policies.models.policy_version import PolicyVersion
 from controlplane.policies.reading import PolicyAccess
+from controlplane.policies.trials_of_version import CANARY, SHADOW, SOURCES, TRIALS, WHAT_IF, Trial
 from web.live.feed import fleet_feed
 from web.policies.schedule_words import suggested
 from web.policies.words import ChangeLine, change_lines
@@ -20,6 +21,8 @@ from web.policies.words import ChangeLine, change_lines
 PUBLISH, ROLL_BACK = "publish", "roll-back"
 NOW, LATER = "now", "later"
 """Choices of when a version goes live."""
+_TRIAL_NAMES = {WHAT_IF: "What-if", SHADOW: "Shadow", CANARY: "Canary"}
+NO_REASON = "A trial argues against this version. Say why it goes live nevertheless; the audit keeps it."
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +65,17 @@ class ConfirmDialog:
     at_problem: str = ""
     rejection: str = ""
     """Why the submission was rejected, if no single field is at fault."""
+    trials: tuple[tuple[str, Trial | None], ...] = ()
+    """Kind and newest trial of the version; None: not tried in this way."""
+    on_time: tuple[tuple[str, float | None], ...] = ()
+    """Pool and its share of requests on time now; None: not reported."""
+    why: str = ""
+    why_problem: str = ""
+
+    @property
+    def against(self) -> bool:
+        """Whether the result of a trial argues against the version, so that a reason is required."""
+        return any(trial is not None and trial.against for _, trial in self.trials)
 
     @property
     def verb(self) -> str:
@@ -80,12 +94,14 @@ def word_to_type(state: PolicyAccess, engines: int) -> str:
 
 
 def publish_question(
-    state: PolicyAccess, version: PolicyVersion, *, second: SecondPerson | None = None
+    state: PolicyAccess, version: PolicyVersion, actor: Actor, *, second: SecondPerson | None = None
 ) -> ConfirmDialog:
-    """Return the dialog that asks whether to publish a draft."""
+    """Return the dialog that asks whether to publish a draft, with the results of its trials."""
+    ways = [way for way in TRIALS if way in SOURCES]
     return replace(
         _question(PUBLISH, state, version),
         second=second,
+        trials=tuple((_TRIAL_NAMES[way], SOURCES[way](actor, [version]).get(version.pk)) for way in ways),
         when=LATER if second is not None and second.needed else NOW,
         at=suggested(timezone.now()),
     )
@@ -110,7 +126,8 @@ def roll_back_question(state: PolicyAccess, version: PolicyVersion) -> ConfirmDi
 def _question(kind: str, state: PolicyAccess, version: PolicyVersion) -> ConfirmDialog:
     engines, live = ready_engines(state.pools), completed(state.live.document if state.live else {})
     changes = tuple(change_lines(changes_between(live, completed(version.document))))
-    return ConfirmDialog(kind, version, state.live_number, engines, changes, word_to_type(state, engines))
+    word = word_to_type(state, engines)
+    return ConfirmDialog(kind, version, state.live_number, engines, changes, word, on_time=on_time_now(state))
 
 
 def wrong_word(word: str, typed: str, verb: str) -> str:
@@ -125,6 +142,18 @@ def mistyped(question: ConfirmDialog, typed: str) -> ConfirmDialog | None:
     """Return the dialog with the problem of the typed word; None if the word is correct."""
     problem = wrong_word(question.word, typed, question.verb)
     return replace(question, typed=typed[:64], problem=problem) if problem else None
+
+
+def unexplained(question: ConfirmDialog) -> ConfirmDialog | None:
+    """Return the dialog with the problem of a missing reason; None if there is one or none is required."""
+    return replace(question, why_problem=NO_REASON) if question.against and not question.why else None
+
+
+def on_time_now(state: PolicyAccess) -> tuple[tuple[str, float | None], ...]:
+    """Return each visible pool of the policy and its share of requests on time; None: not reported."""
+    sample = fleet_feed().latest
+    shares = {pool.pool_id: pool.on_time_share for pool in sample.pools} if sample else {}
+    return tuple((pool.slug, shares.get(pool.slug)) for pool in state.visible)
 
 
 def requests_per_s(state: PolicyAccess) -> float | None:

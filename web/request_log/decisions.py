@@ -1,7 +1,9 @@
-"""The Requests page: recorded decisions, filtered, and updated live."""
+"""The Requests page: recorded decisions, filtered, grouped, sorted, updated live, and exported."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from datetime import UTC, datetime
 from time import perf_counter, time
 from typing import Any
 from urllib.parse import urlencode
@@ -16,14 +18,17 @@ from django.views.decorators.http import require_safe
 from controlplane.fleet.models.engine import Engine
 from controlplane.fleet.visibility import visible_pools
 from controlplane.platform.actor import Actor
+from controlplane.platform.resource.csv_text import csv_of
 from controlplane.platform.search_filter import UnreadableFilterError
-from controlplane.request_log.decision_search import DecisionFilter, search, unix_ms
+from controlplane.request_log.api.decisions import RecordedDecisionShape
+from controlplane.request_log.decision_search import FAILED, REJECTED, DecisionFilter, search, unix_ms
 from controlplane.request_log.decision_story.advice import CAUSE_WORDS
 from controlplane.request_log.models.decision_index import DecisionIndex
 from gateway.pools.engines.hit_words import CAUSE_TITLES
 from web.live.engine_card import REASONS
 from web.request_log.decision_rows import ARM_WORDS, MAX_SPAN_MS, Span, lines, strip
 from web.request_log.decision_states import SHAPES, states_and_running
+from web.request_log.request_views import GROUPS, MAX_ROLLED, SORTS, grouped, list_heads, most, rolled_up
 from web.shell.console_request import console_actor, filter_chips, row_number, with_query
 from web.shell.frame import shell_context
 
@@ -33,7 +38,20 @@ TAP_ROWS = 100
 MAX_POOLS = 1000
 SHOWN_S = 900
 """Span of the strip in seconds if the filter sets no times."""
-_LABELS = {"since": "from", "until": "to", "late": "objective", "cause": "regret", "mismatch": "hit mismatch"}
+EXPORTED_ROWS = 10_000
+_LABELS = {
+    "since": "from",
+    "until": "to",
+    "late": "objective",
+    "cause": "regret cause",
+    "mismatch": "hit mismatch",
+    "ttft_from": "TTFT, s, at least",
+    "regret_from": "regret, s, at least",
+    "prompt_from": "prompt tokens, at least",
+    "prompt_below": "prompt tokens, below",
+}
+_REASONS = sorted(REASONS.items(), key=lambda item: item[1].lower())
+_INTERNAL = ("id", "segment", "position")
 _NO_STATES: tuple[list[dict[str, Any]], list[dict[str, Any]]] = ([], [])
 _WORDS = {"late": {"1": "missed"}, "state": {state: word.lower() for state, (_, word) in SHAPES.items()}}
 
@@ -44,15 +62,21 @@ def decisions(request: HttpRequest) -> HttpResponse:
     begin_s, actor = perf_counter(), console_actor(request)
     wanted = DecisionFilter.of(request.GET)
     problem, rows, older, shown, states, running = "", [], "", None, *_NO_STATES
-    live = not wanted.until and "before" not in request.GET
+    table, given, group, sort = None, wanted.given, _choice(request, "group", GROUPS), _choice(request, "sort", SORTS)
+    live = not (wanted.until or sort or group or "before" in request.GET)
     # Before the rows, so that the tap brings what is stored while they are read.
     newest = DecisionIndex.objects.order_by("-pk").values_list("pk", flat=True).first() or 0
     try:
         matches = search(actor, wanted)
         if wanted.id and (one := _only(matches)):
             return HttpResponseRedirect(reverse("decision", args=[one]))
-        rows, older = _page(matches, wanted, request.GET.get("before", ""))
         span = span_of(wanted, time())
+        if group:
+            table = grouped(matches, span, group, request.GET.get("sort", ""), given)
+        elif sort:
+            rows = lines(most(matches, span, sort, PAGE_ROWS))
+        else:
+            rows, older = _page(matches, wanted, request.GET)
         shown = strip(matches, span, int(time() * 1000))
         states, running = states_and_running(actor, wanted, span, ADDRESS, live=live)
     except UnreadableFilterError as error:
@@ -61,7 +85,13 @@ def decisions(request: HttpRequest) -> HttpResponse:
         request,
         page="Requests",
         filter=wanted,
-        rows=lines(rows),
+        rows=rows,
+        table=table,
+        heads=list_heads(sort, given),
+        groups=[(name, words, name == group) for name, words in GROUPS.items()],
+        group=group,
+        sort=sort,
+        exports=urlencode(given),
         strip=shown,
         states=states,
         running=running,
@@ -73,7 +103,7 @@ def decisions(request: HttpRequest) -> HttpResponse:
         live=live and not problem,
         tap=f"{ADDRESS}/tap?{urlencode(wanted.given)}",
         pools=list(visible_pools(actor).order_by("slug").values_list("slug", flat=True)[:MAX_POOLS]),
-        reasons=sorted(REASONS.items(), key=lambda item: item[1]),
+        reasons=_REASONS,
         arms=ARM_WORDS.items(),
         causes=CAUSE_WORDS.items(),
         mismatches=CAUSE_TITLES.items(),
@@ -123,9 +153,41 @@ def span_of(wanted: DecisionFilter, now: float) -> Span:
     return Span(max(begin_ms, end_ms - MAX_SPAN_MS), end_ms)
 
 
+def _choice(request: HttpRequest, name: str, known: Mapping[str, str]) -> str:
+    """Return a parameter that names one of the known choices; empty otherwise."""
+    text = request.GET.get(name, "")
+    return text if text in known else ""
+
+
 def _chips(wanted: DecisionFilter) -> list[dict[str, str]]:
-    shown = {name: _WORDS.get(name, {}).get(value, value) for name, value in wanted.given.items()}
-    return filter_chips(ADDRESS, wanted.given, _LABELS, {name: shown[name] for name in _WORDS if name in shown})
+    given = wanted.given
+    words = {name: texts.get(given[name], given[name]) for name, texts in _WORDS.items() if name in given}
+    words |= {name: _time_words(name, given[name]) for name in ("since", "until") if name in given}
+    return filter_chips(ADDRESS, given, _LABELS, words)
+
+
+def _time_words(name: str, text: str) -> str:
+    """Return a time of the filter as date and time; an unreadable one as it is."""
+    try:
+        at = datetime.fromtimestamp(unix_ms(name, text) / 1000, UTC)
+    except (UnreadableFilterError, ValueError, OverflowError):
+        return text
+    return f"{at.day} {at:%b %H:%M:%S} UTC"
+
+
+@require_safe
+def export(request: HttpRequest, form: str) -> HttpResponse:
+    """Send the newest EXPORTED_ROWS matching requests as CSV or JSON."""
+    try:
+        rows = search(console_actor(request), DecisionFilter.of(request.GET))[:EXPORTED_ROWS]
+    except UnreadableFilterError as error:
+        return HttpResponse(str(error), status=400, content_type="text/plain; charset=utf-8")
+    headers = {"Content-Disposition": f'attachment; filename="requests.{form}"'}
+    if form == "json":
+        shown = RecordedDecisionShape(rows, many=True).data
+        return JsonResponse({"limit": EXPORTED_ROWS, "requests": list(shown)}, headers=headers)
+    fields = {item.name: item for item in DecisionIndex._meta.concrete_fields if item.name not in _INTERNAL}
+    return HttpResponse(csv_of(rows, fields), content_type="text/csv; charset=utf-8", headers=headers)
 
 
 def _only(rows: QuerySet[DecisionIndex]) -> str:
@@ -140,13 +202,21 @@ def _known_engine(actor: Actor, name: str) -> bool:
     return engines.filter(Q(name=name) | Q(engine_id=name)).exists()
 
 
-def _page(matches: QuerySet[DecisionIndex], wanted: DecisionFilter, before: str) -> tuple[list[DecisionIndex], str]:
-    """Return the rows of one page and the URL of older rows."""
-    at, _, pk = before.partition(".")
-    if at.isdecimal() and pk.isdecimal() and len(before) < 36:
+def _page(
+    matches: QuerySet[DecisionIndex], wanted: DecisionFilter, query: Mapping[str, str]
+) -> tuple[list[dict[str, Any]], str]:
+    """Return the lines of one page and the URL of older rows. Equal rows share a line, unless `each` is set."""
+    at, _, pk = query.get("before", "").partition(".")
+    if at.isdecimal() and pk.isdecimal() and len(at) < 20 and len(pk) < 20:
         matches = matches.filter(Q(at_ms__lt=int(at)) | Q(at_ms=int(at), pk__lt=int(pk)))
-    near = list(matches[: PAGE_ROWS + 1])
-    rows = near[:PAGE_ROWS]
-    if len(near) <= PAGE_ROWS:
-        return rows, ""
-    return rows, with_query(ADDRESS, **wanted.given, before=f"{rows[-1].at_ms}.{rows[-1].pk}")
+    limit = PAGE_ROWS if "each" in query or wanted.state not in ("", FAILED, REJECTED) else MAX_ROLLED
+    near = list(matches[: limit + 1])
+    unrolled = {"each": "1"} if "each" in query else {}
+    shown = near[:limit]
+    rolled = lines(shown) if unrolled else rolled_up(shown, lines, wanted.given)
+    page = rolled[:PAGE_ROWS]
+    count = sum(line.get("times", 1) for line in page)
+    if count >= len(near):
+        return page, ""
+    last = near[count - 1]
+    return page, with_query(ADDRESS, **wanted.given, **unrolled, before=f"{last.at_ms}.{last.pk}")

@@ -13,6 +13,7 @@ from django.http import HttpRequest
 
 from controlplane.incidents.notices import mark_of, open_notices
 from controlplane.platform.environment import BASE_DIR
+from controlplane.trials.trials_of_version import running_count
 from web.shell.console_request import console_actor
 
 THEMES = ("dark", "light")
@@ -135,6 +136,7 @@ def shell_context(request: HttpRequest, **page: Any) -> dict[str, Any]:
         "theme": theme if theme in THEMES else "",
         "navigation": NAVIGATION,
         "open_incidents": len(open_ones),
+        "counts": _counts(request, len(open_ones)) if known else {},
         "tab_mark": mark_of(open_ones[0]) if open_ones else "",
         "tabs": tabs,
         "page_title": next((name for key, name, _ in tabs if key == page.get("tab")), page.get("page")),
@@ -142,6 +144,13 @@ def shell_context(request: HttpRequest, **page: Any) -> dict[str, Any]:
         "built": console_is_built(),
         **page,
     }
+
+
+def _counts(request: HttpRequest, incidents: int) -> dict[str, tuple[int, str]]:
+    """Return the count beside navigation items, and its words, by icon."""
+    trials = running_count(console_actor(request))
+    counts = {"incidents": (incidents, "Open incidents"), "policies": (trials, "Running canaries and shadows")}
+    return {icon: (number, words) for icon, (number, words) in counts.items() if number}
 
 
 @cache

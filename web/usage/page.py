@@ -71,7 +71,10 @@ def usage(request: HttpRequest) -> HttpResponse:
         figures=_figures(total, costs),
         costs=costs,
         picture=picture(query, sums(query.rows(actor), "day")),
-        rows=[_row(row, group, names, tokens, given) for row in rows[:MAX_ROWS]],
+        rows=[
+            {**_row(row, group, names, tokens, given), "requests_of": requests_of(query, group, str(row[group]))}
+            for row in rows[:MAX_ROWS]
+        ],
         more=max(0, len(rows) - MAX_ROWS),
         group=group,
         title=TITLES[group],
@@ -169,6 +172,18 @@ def _row(row: dict[str, Any], group: str, names: dict[str, str], tokens: int, gi
     own = row["prompt_tokens"] + row["output_tokens"]
     unnamed = "external provider" if group == "pool" else "—"
     return {**row, "name": names.get(value, value) or unnamed, "link": link, "share": own / tokens if tokens else 0.0}
+
+
+def requests_of(query: UsageQuery, group: str, value: str) -> str:
+    """Return the address of a row's recorded requests; empty if the Requests page has no such filter.
+
+    Records are kept for a shorter time than the ledger, and successful requests are sampled.
+    """
+    names = {name: text for name, text in {**query.names, group: value}.items() if text and name != "day"}
+    if not names.keys() <= {"tenant", "pool"} or (group != "day" and not value):
+        return ""
+    begin, end = (date.fromisoformat(value),) * 2 if group == "day" else (query.since, query.until)
+    return with_query("/requests", **names, since=begin, until=end + timedelta(days=1))
 
 
 def picture(query: UsageQuery, days: list[dict[str, Any]]) -> dict[str, Any]:

@@ -80,11 +80,16 @@ class PolicyVersions(_VersionView):
 
 
 class OnePolicyVersion(_VersionView):
-    """One version."""
+    """One version. Only a draft can be deleted."""
 
     def get(self, request: Request, *, slug: str, number: int) -> Response:
         """Return the version."""
         return self.show(self.version(slug, number))
+
+    def delete(self, request: Request, *, slug: str, number: int) -> Response:
+        """Delete a draft with its ended trials. Responds with 409 if it was live or a canary, or is in use."""
+        policies.delete_draft(self.version(slug, number), actor=self.actor, why=why_of(request))
+        return Response(status=204)
 
 
 class PolicyPublication(_VersionVerb):

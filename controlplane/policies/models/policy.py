@@ -25,6 +25,10 @@ class Policy(models.Model):
         "Requires approval",
         "Versions go live only with another person's approval; only admins turn it off. A rollback needs none.",
     )
+    highest_deleted = declared(
+        models.PositiveIntegerField(default=0), "Highest deleted draft", access=FieldAccess.HIDDEN
+    )
+    """Highest number of a deleted draft; no later version gets a number that audit events already name."""
     revision = models.PositiveIntegerField(default=1)
     """Incremented by each change of the name, approval rule, or live version; used as ETag of the API."""
 

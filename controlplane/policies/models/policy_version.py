@@ -1,4 +1,4 @@
-"""One version of a policy. Versions are only added, never changed."""
+"""One version of a policy. Versions are added, and never changed; only drafts are deleted."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class PolicyVersion(models.Model):
 
     @override
     def delete(self, *args: Any, **kwargs: Any) -> tuple[int, dict[str, int]]:
-        """Raise AppendOnlyError, because decisions refer to versions."""
+        """Raise AppendOnlyError, because decisions refer to versions; `publish.delete_draft` deletes a draft."""
         raise AppendOnlyError(f"{self} stays, because decisions refer to it")
 
     @property

@@ -210,3 +210,47 @@ def test_times_are_parsed_as_utc() -> None:
     assert read.isoformat() == "2027-01-31T09:00:00+00:00"
     assert read_moment("2027-01-31T09:00+02:00").isoformat() == "2027-01-31T07:00:00+00:00"
     assert suggested(read) == "2027-01-31T10:00"
+
+
+def test_author_deletes_a_draft_through_a_dialog(mine: PolicyVersion, author: Client) -> None:
+    assert "Delete draft v3?" in page(author, "?draft=3&ask=delete")
+    answer = author.post(f"{URL}/delete-draft", {"version": "3", "why": "dead end"})
+    assert (answer.status_code, answer["Location"]) == (303, f"{URL}?deleted=3")
+    assert "Draft v3 was deleted" in page(author, "?deleted=3")
+    assert AuditEvent.objects.get(verb="policy.delete_draft").why == "dead end"
+
+
+def test_live_version_has_no_dialog_and_is_not_deleted(policy: Policy, second: Client) -> None:
+    assert "Delete draft" not in page(second, "?draft=2&ask=delete")
+    assert second.post(f"{URL}/delete-draft", {"version": "2"}).status_code == 409
+
+
+def test_approval_rule_asks_why(policy: Policy, second: Client) -> None:
+    assert "Require approval for chat-policy?" in page(second, "?ask=approval")
+    rule = {"needs_approval": "on", "revision": str(policy.revision), "why": "audit finding"}
+    assert second.post(f"{URL}/approval-rule", rule).status_code == 302
+    assert AuditEvent.objects.get(verb="policy.change").why == "audit finding"
+
+
+def test_publish_after_a_failed_trial_lists_it_and_requires_a_reason(
+    policy: Policy, mine: PolicyVersion, second: Client
+) -> None:
+    worse = msgspec.to_builtins(result())
+    worse["differences"] = [
+        {**item, "change": {**item["change"], **dict.fromkeys(item["change"], -0.05)}, "better": 0, "worse": 5}
+        for item in worse["differences"]
+    ]
+    base = policy.versions.get(number=2)
+    WhatIf.objects.create(
+        pool=policy.pools.get(), recording_name="r", draft=mine, base=base, conditions={}, result=worse
+    )
+    asked = page(second, "?draft=3&ask=publish")
+    assert 'id="question-trials"' in asked
+    assert "than v2" in asked
+    assert re.search(r'class="button ledger-danger"\s+type="submit" id="answer"', asked)
+    answer = second.post(f"{URL}/publish", publish_form(mine))
+    assert answer.status_code == 422
+    assert "Say why it goes live nevertheless" in page_text(answer)
+    assert second.post(f"{URL}/publish", {**publish_form(mine), "why": "the flood ends"}).status_code == 302
+    event = AuditEvent.objects.filter(verb="policy.publish").latest("pk")
+    assert event.why == "the flood ends"

@@ -18,7 +18,7 @@ from tests.web.role_clients import make_pool
 from web.live.feed import FleetFeed
 
 pytestmark = pytest.mark.django_db
-QUERIES = 6
+QUERIES = 9
 """Session, person, roles, visible pools, policies with their live versions, their pools, drafts."""
 
 

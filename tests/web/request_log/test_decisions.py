@@ -117,8 +117,8 @@ def test_unreadable_values_are_reported(viewer: Client, query: str) -> None:
 
 def test_invalid_filter_counts_nothing(viewer: Client) -> None:
     page = show(viewer, "/requests?since=garbage", 400)
-    assert not re.search(r"\d decisions?, \d+ ms", page)
-    assert re.search(r"\d decisions?, \d+ ms", show(viewer, "/requests"))
+    assert not re.search(r"\d lines?, \d+ ms", page)
+    assert re.search(r"\d lines?, \d+ ms", show(viewer, "/requests"))
 
 
 def test_unknown_engine_is_reported(viewer: Client) -> None:

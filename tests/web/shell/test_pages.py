@@ -25,8 +25,10 @@ from web.shell.frame import ITEMS
 pytestmark = pytest.mark.django_db
 START = 1_800_000_000.0
 PAGES = ["/", "/policies", "/engines"]
-QUERIES = 3
-"""Session, account, and what the pools' policies call uneven: pages read the fleet from memory."""
+QUERIES = 6
+"""Session, account, running trials and their count, and what the pools' policies call uneven.
+
+Pages read the fleet from memory."""
 
 
 @pytest.fixture

@@ -64,6 +64,7 @@ def _hop(
 
 ADDRESS = "/regions/sovereignty"
 PAGE = "Regions"
+NO_REASON = "Say why the rules change; the audit keeps it. Nothing was changed."
 SAID = {"changed": "Rules changed; gateways apply them within a second."}
 STALE = "Another person changed the rules while you edited. Compare with the rules in force, then save again."
 
@@ -94,19 +95,25 @@ def _draft(request: HttpRequest, rows: list[RuleRow], default: str) -> HttpRespo
         if isinstance(cost, FormRejection):
             return _page(request, rows, document, problems=cost.problems, status=cost.status)
         return _page(request, rows, document, cost=cost)
-    if act == "save":
-        revision = row_number(request.POST.get("revision"))
-        saved = attempted(
-            lambda: replace_sovereignty(
-                stored_sovereignty(), given, actor=console_actor(request), expected=revision, why=why(request)
-            ),
-            StaleRevisionError,
-        )
-        if isinstance(saved, FormRejection):
-            problems = [FieldProblem("", STALE)] if saved.status == 409 else saved.problems
-            return _page(request, rows, document, problems=problems, status=saved.status)
-        return go(ADDRESS, said="changed")
-    return _page(request, rows, document)
+    return _saved(request, rows, document, given) if act == "save" else _page(request, rows, document)
+
+
+def _saved(
+    request: HttpRequest, rows: list[RuleRow], document: SovereigntyDocument, given: dict[str, Any]
+) -> HttpResponse:
+    if not why(request):
+        return _page(request, rows, document, problems=[FieldProblem("", NO_REASON)], status=422)
+    revision = row_number(request.POST.get("revision"))
+    saved = attempted(
+        lambda: replace_sovereignty(
+            stored_sovereignty(), given, actor=console_actor(request), expected=revision, why=why(request)
+        ),
+        StaleRevisionError,
+    )
+    if isinstance(saved, FormRejection):
+        problems = [FieldProblem("", STALE)] if saved.status == 409 else saved.problems
+        return _page(request, rows, document, problems=problems, status=saved.status)
+    return go(ADDRESS, said="changed")
 
 
 def _page(

@@ -265,3 +265,33 @@ export function incidentLinks(now, poolId, since) {
     incident: `?${new URLSearchParams({ pool: poolId, end: String(end) })}`,
   };
 }
+
+/**
+ * Return the address of the requests behind a figure: of its pool, in the time shown.
+ * @param {string} query
+ * @param {{ poolId: string, since: number, until: number }} shown unix seconds; `until` is 0 in a live view
+ */
+export function requestsAddress(query, { poolId, since, until }) {
+  const parameters = new URLSearchParams(query);
+  if (poolId) parameters.set('pool', poolId);
+  // Running requests have no past.
+  if (parameters.get('state') !== 'running') {
+    // Whole minutes, so that the address of a live view rarely changes.
+    parameters.set('since', String(Math.floor(since / 60) * 60));
+    if (until) parameters.set('until', String(Math.ceil(until)));
+  }
+  return `/requests?${parameters}`;
+}
+
+/** Seconds before the loss of an engine in which the requests on it arrived, at most. */
+const ON_IT_S = 600;
+
+/**
+ * Return the address of the requests that were on an engine when it was lost.
+ * @param {string} engineId
+ * @param {number} lostS unix seconds
+ */
+export function lostAddress(engineId, lostS) {
+  const times = { since: String(Math.floor(lostS) - ON_IT_S), until: String(Math.ceil(lostS) + 1) };
+  return `/requests?${new URLSearchParams({ engine: engineId, late: '1', ...times })}`;
+}

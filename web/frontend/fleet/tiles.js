@@ -1,8 +1,8 @@
 /* The verdict line and the six tiles. */
 
-import { incidentLinks, tileFigures } from './fleet_figures.js';
+import { incidentLinks, requestsAddress, tileFigures } from './fleet_figures.js';
 import { UNKNOWN } from '../shell/format.js';
-import { byId, changeShape, required, sentence, setText } from '../shell/element.js';
+import { byId, changeShape, findAll, required, sentence, setText } from '../shell/element.js';
 /** @import { Spark } from '../charts/spark.js' */
 /** @import { FleetState } from '../live/fleet_state.js' */
 /** @import { View } from './view.js' */
@@ -38,6 +38,15 @@ export class Tiles {
     if (view.focus < 0 || view.state.index === null) {
       this.#clear();
       return;
+    }
+    const shown = {
+      poolId: view.poolId,
+      since: view.state.timeOf(view.state.first),
+      until: view.fixed ? view.state.timeOf(view.state.last + 1) : 0,
+    };
+    for (const link of findAll(document, '#fleet [data-query]', HTMLAnchorElement)) {
+      const address = requestsAddress(link.dataset.query ?? '', shown);
+      if (link.getAttribute('href') !== address) link.href = address;
     }
     tileFigures(view.state, view.pools, view.focus, Boolean(view.end)).forEach((figures, index) => {
       const tile = this.tiles[index];

@@ -1,5 +1,6 @@
 /* Entry of the policy pages: the editor, its confirmation, the comparison and the three-way merge. */
 
+import { startDialogs } from '../shell/dialogs.js';
 import { byId, find, required } from '../shell/element.js';
 import { startCopy } from './copy.js';
 import { startEditor } from './editor/editor.js';
@@ -22,6 +23,7 @@ const link = find(document, '#whatif-link');
 if (link) actions.whatif = () => link.click();
 listenToPolicyKeys(actions);
 if (question) startQuestion(question);
+startDialogs();
 const scheduled = find(document, '#schedule-at', HTMLTimeElement);
 if (scheduled) startCountdown(scheduled, byId('schedule-until'));
 if (page && banner) followReach(banner, page.dataset.state ?? '');

@@ -100,7 +100,8 @@ def _question(request: HttpRequest, state: PolicyAccess, draft: PolicyVersion | 
     """Return the dialog that the URL names."""
     asked = request.GET.get("ask")
     if asked == PUBLISH and draft is not None and draft.published_at is None:
-        return publish_question(state, draft, second=second_person(state, draft, console_actor(request)))
+        actor = console_actor(request)
+        return publish_question(state, draft, actor, second=second_person(state, draft, actor))
     version = version_named(state, request.GET.get("version")) if asked == ROLL_BACK else None
     if version is None or version.published_at is None or version.number == state.live_number:
         return None

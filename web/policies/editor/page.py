@@ -25,7 +25,7 @@ from web.policies.rollout import reach_of
 from web.policies.schedule_words import schedule_line
 from web.policies.version_rail import rail_of
 from web.policies.words import version_facts
-from web.shell.console_request import console_actor
+from web.shell.console_request import asked, console_actor
 from web.shell.frame import shell_context
 
 
@@ -47,13 +47,17 @@ def render_editor(
     release_timeline = timelines_of(state.policy, [version], console_actor(request))[version.pk] if version else ()
     is_draft = form.draft is not None and form.draft.published_at is None
     canary = running_canary(state.policy)
+    strip = (
+        strip_of(release_timeline, state, version.number, now, canary_runs=canary is not None)
+        if version and is_draft
+        else ()
+    )
     context = shell_context(
         request,
         page="Policies",
         state=state,
-        strip=strip_of(release_timeline, state, version.number, now, canary_runs=canary is not None)
-        if version and is_draft
-        else (),
+        strip=strip,
+        against=any(step.against for step in release_timeline) and is_draft,
         line=() if is_draft else line_of(release_timeline, now),
         shown=version,
         may_give_up=state.may_publish and may(console_actor(request), Role.ADMIN),
@@ -70,11 +74,19 @@ def render_editor(
         question=question,
         managed=managers_by_field(state.policy),
         said=said,
+        deleted=version_number(request.GET.get("deleted")),
+        asks=asked(request, "ask") if not question else "",
+        may_delete=is_draft and (state.may_publish or (state.may_draft and _is_own(request, form.draft))),
         reach=reach_of(state, published) if published is not None else None,
         schema_version=SCHEMA_VERSION,
         max_message=MAX_MESSAGE,
     )
     return render(request, "policies/editor.html", context, status=status)
+
+
+def _is_own(request: HttpRequest, draft: PolicyVersion | None) -> bool:
+    user = console_actor(request).user
+    return draft is not None and user is not None and draft.author_id == user.pk
 
 
 def _next_number(form: DraftForm, versions: list[PolicyVersion]) -> int:

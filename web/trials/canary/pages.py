@@ -39,8 +39,8 @@ from controlplane.trials.models.canary import Canary, CanaryState
 from planning.documents.guardrail_document import GuardrailDocument
 from routing.values.prepared_struct import prepared
 from web.policies.access import NEEDS_OPERATOR
-from web.policies.questions import word_to_type, wrong_word
-from web.shell.console_request import row_number, sent, sent_or_asked, why
+from web.policies.questions import on_time_now, word_to_type, wrong_word
+from web.shell.console_request import asked, row_number, sent, sent_or_asked, why
 from web.shell.form_field import FormField
 from web.shell.rejection import FormRejection
 from web.trials.canary import words
@@ -58,6 +58,7 @@ VERBS: dict[str, Callable[..., Canary]] = {
 class CanaryPages(TrialPages):
     """The list of canaries, and the page of each canary."""
 
+    page = "trials/canary/page.html"
     name, plural, address = "canary", "Canaries", f"{ADDRESS}/canaries"
     needs_role_in = "every pool of a policy"
     id_field = "key"
@@ -100,6 +101,8 @@ class CanaryPages(TrialPages):
             "chosen": ("policy", chosen.policy.slug) if chosen else None,
             "picks": [policy.policy.slug for policy in policies_of(actor) if policy.may_publish][:20],
             "fields": self.fields(request, chosen, actor) if chosen else (),
+            "on_time": on_time_now(chosen) if chosen else (),
+            "engines": ready_engines(chosen.pools) if chosen else 0,
         }
 
     @override
@@ -154,6 +157,9 @@ class CanaryPages(TrialPages):
             "ended": moment(canary.ended_at, now),
             "step_at": moment(canary.step_at, now),
             "may_control": of_policy.may_publish,
+            "asks_abort": canary.running and of_policy.may_publish and asked(request, "ask") == "abort",
+            "on_time": on_time_now(of_policy),
+            "engines": ready_engines(of_policy.pools),
             "untried": service.untried(canary.version, canary.against),
             "candidate": words.candidate(canary),
             "baseline": words.baseline(canary),

@@ -209,6 +209,7 @@ CHANGES: dict[tuple[str, str], Example] = {
     ("PolicyPublication", "POST"): Example("POST", f"{V}/2/publish", {"instead_of": 1}),
     ("VersionApproval", "POST"): Example("POST", f"{V}/2/approve", {"why": "looks right"}),
     ("VersionApprovalWithdrawal", "POST"): Example("POST", f"{V}/2/withdraw_approval", {}, 409),
+    ("OnePolicyVersion", "DELETE"): Example("DELETE", f"{V}/1", None, 409),
     ("VersionSchedule", "POST"): Example("POST", f"{V}/2/schedule", {"at": _TOMORROW, "instead_of": 1}, 409),
     ("VersionSchedule", "DELETE"): Example("DELETE", f"{V}/2/schedule", None, 200, guarded=True),
     ("PolicyRollBack", "POST"): Example("POST", f"{A}/roll_back", {"number": 2, "instead_of": 1}, 201),

@@ -41,14 +41,16 @@ def words(answer: HttpResponse) -> str:
 
 def send(client: Client, act: str, **changes: Any) -> HttpResponse:
     revision = stored_sovereignty().revision
-    return client.post("/regions/sovereignty", {**NEW, "default": "allow", "act": act, "revision": revision, **changes})
+    return client.post(
+        "/regions/sovereignty", {**NEW, "default": "allow", "act": act, "revision": revision, "why": "law", **changes}
+    )
 
 
 @pytest.mark.parametrize("role", ROLES)
 def test_sovereignty_page_requires_a_role_in_all_pools(pool: Pool, role: str) -> None:
     answer = client_of(make_person(role, pool)).get("/regions/sovereignty")
     assert answer.status_code == (200 if role in ("viewer", "operator", "admin", "superuser") else 403)
-    assert (b"Put in force" in answer.content) == (role in ("admin", "superuser"))
+    assert (b"to apply it" in answer.content) == (role in ("admin", "superuser"))
 
 
 def test_page_shows_the_rules_as_sentences_and_the_allowed_hops(admin: Client) -> None:
@@ -72,6 +74,12 @@ def test_rules_are_published_with_their_reason(admin: Client) -> None:
     assert (answer.status_code, answer["Location"]) == (303, "/regions/sovereignty?said=changed")
     assert document_in_force().rules == (SovereigntyRule("US stays", from_regions=("us",), allow=False),)
     assert AuditEvent.objects.get(verb="sovereignty.change").why == "the new contract"
+
+
+def test_rules_need_a_reason_and_a_preview_offers_to_apply_them(admin: Client) -> None:
+    assert b"Apply these rules?" in send(admin, "preview").content
+    assert send(admin, "save", why="").status_code == 422
+    assert document_in_force().rules == ()
 
 
 def test_rules_are_ordered_and_removed(admin: Client) -> None:

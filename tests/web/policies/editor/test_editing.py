@@ -37,7 +37,7 @@ ERRORS = {"order.name", "ttft_slo_s", "queue_limit", "surprise"}
 
 @pytest.mark.parametrize(
     ("query", "queries"),
-    [("", 16), ("?draft=3", 16), ("?draft=3&ask=publish", 18), ("?ask=roll-back&version=1", 18), ("?published=2", 16)],
+    [("", 17), ("?draft=3", 17), ("?draft=3&ask=publish", 22), ("?ask=roll-back&version=1", 19), ("?published=2", 17)],
 )
 def test_editor_takes_few_queries(
     policy: Policy, pool: Pool, query: str, queries: int, django_assert_num_queries: DjangoAssertNumQueries

@@ -275,3 +275,12 @@ def test_pool_is_tried_with_a_share_and_compared_with_the_others(operator: Clien
     assert "A pool is in a canary." in " ".join(show(operator, f"/policies/{slug}").split())
     assert operator.post(f"{path}/abort", {"revision": "1", "why": "late"}).status_code == 302
     assert "Pool fresh was aborted" in show(operator, path)
+
+
+def test_abort_asks_why_with_its_effects(operator: Client, canary: Canary) -> None:
+    page = show(operator, f"/trials/canaries/{canary.key}?ask=abort").replace("\u202f", " ")
+    assert "Abort the canary of v2?" in page
+    assert "10 % of sessions return to v1" in page
+    assert "v2 on 10 % of sessions" in show(operator, "/policies").replace("\u202f", " ")
+    assert "v2 on 10 % of sessions" in show(operator, "/").replace("\u202f", " ")
+    assert 'title="Running canaries and shadows">1<' in show(operator, "/requests")

@@ -7,6 +7,7 @@ import { DrawerVerbs, UNKNOWN_WORK } from './verbs.js';
 import { byId, findAll, make, sentence, setText, stateShape } from '../../shell/element.js';
 import { median } from '../heatmap/readout.js';
 import { healthWord, showHealth } from './health.js';
+import { lostAddress, requestsAddress } from '../fleet_figures.js';
 import { roleMark } from '../heatmap/role_mark.js';
 /** @import { Spark } from '../../charts/spark.js' */
 /** @import { FleetState } from '../../live/fleet_state.js' */
@@ -222,6 +223,14 @@ export class Drawer {
     this.#measures(byId('drawer-against'), [...poolMeasures(state, row), ...routing(pool)]);
     byId('drawer-cache-locality', HTMLAnchorElement).href =
       `/cache/pools/${encodeURIComponent(pool.id)}?without=${encodeURIComponent(engine.name)}#cache-locality-hits`;
+    const shown = { poolId: '', since: state.timeOf(state.first), until: past ? state.timeOf(state.last + 1) : 0 };
+    byId('drawer-requests', HTMLAnchorElement).href = requestsAddress(
+      new URLSearchParams({ engine: engine.id }).toString(),
+      shown,
+    );
+    const lost = byId('drawer-lost', HTMLAnchorElement);
+    lost.hidden = engine.state !== 'lost';
+    lost.href = lostAddress(engine.id, engine.since);
     setText(byId('drawer-pool'), `${pool.name}, policy v${pool.policy_version}`);
     this.#events(engine);
     this.updateVerbs();

@@ -14,6 +14,7 @@ import {
   reset,
   settings,
   showView,
+  startFind,
   textOf,
 } from './settings_form.js';
 import { showSteps } from './steps.js';
@@ -171,6 +172,7 @@ export function startEditor(page) {
   document.getElementById('discard')?.addEventListener('click', () => dropText(localStorage, who));
   form.addEventListener('submit', () => markSubmitted(localStorage, who));
   byId('form-views').hidden = false;
+  startFind();
   byId('json-views').hidden = false;
   refresh();
   showJson(page.dataset.draft && !restored && !('typed' in page.dataset) ? 'diff' : 'edit');

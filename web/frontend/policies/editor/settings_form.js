@@ -145,3 +145,49 @@ export function showView(view) {
   const words = near.size ? `${count(hidden, 'unchanged setting')} hidden.` : 'No changes from the live version yet.';
   setText(required(byId('form-foot'), ':first-child'), words);
 }
+
+/**
+ * Hide the settings whose title, help and path do not contain every word; return how many match.
+ * @param {string} text
+ */
+export function filterSettings(text) {
+  const words = text.toLowerCase().split(/\s+/).filter(Boolean);
+  let matching = 0;
+  for (const group of findAll(document, '.setting-group')) {
+    let inside = 0;
+    for (const setting of findAll(group, '.setting')) {
+      const help = find(setting, '.help')?.textContent ?? '';
+      const said = `${required(setting, 'label').textContent} ${help} ${setting.dataset.path}`.toLowerCase();
+      const wanted = words.every((word) => said.includes(word));
+      setting.classList.toggle('unmatched', !wanted);
+      if (wanted && !setting.closest('.rule[hidden]')) inside += 1;
+    }
+    group.classList.toggle('unmatched', !inside);
+    matching += inside;
+  }
+  return matching;
+}
+
+/** Start the box that filters the settings, and the index of sections. */
+export function startFind() {
+  const box = byId('setting-find', HTMLInputElement);
+  const index = byId('setting-index', HTMLDetailsElement);
+  const filter = () => {
+    const matching = filterSettings(box.value);
+    setText(byId('setting-found'), box.value.trim() ? count(matching, 'setting') : '');
+  };
+  box.hidden = false;
+  box.addEventListener('input', filter);
+  box.addEventListener('keydown', (event) => {
+    // The form around it would validate.
+    if (event.key === 'Enter') event.preventDefault();
+    if (event.key !== 'Escape') return;
+    box.value = '';
+    filter();
+  });
+  required(index, 'nav').addEventListener('click', () => {
+    box.value = '';
+    filter();
+    index.open = false;
+  });
+}
