@@ -24,7 +24,7 @@ def signed_in(browser: Browser, program: Program, trouble: list[str], name: str,
     context = browser.new_context(viewport={"width": 1280, "height": 900}, color_scheme=theme)
     page = watched_page(context, trouble)
     sign_in(page, f"{program.url}/access", name, password)
-    page.wait_for_selector(".ledger-tabs")
+    page.wait_for_selector(".page-tabs")
     return page
 
 

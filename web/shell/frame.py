@@ -126,8 +126,9 @@ def shell_context(request: HttpRequest, **page: Any) -> dict[str, Any]:
     `page` is the name of its navigation item. `tab` is the key of its tab; pages below a tab have none.
     """
     theme = request.COOKIES.get(THEME_COOKIE, "")
-    # The login page has no person, and an error page may have no user at all.
-    known = getattr(getattr(request, "user", None), "is_authenticated", False)
+    # The login page has no person, an error page may have no user at all, and the database may be the error.
+    failed = int(page.get("status", 200)) >= 500
+    known = not failed and getattr(getattr(request, "user", None), "is_authenticated", False)
     open_ones = open_notices(console_actor(request)) if known else ()
     item = next((item for item in ITEMS if item.name == page.get("page")), None)
     tabs = page.get("tabs", item.tabs if item is not None else ())

@@ -124,7 +124,7 @@ class OperationSchema(AutoSchema):
 
     def _error_statuses(self) -> list[int]:
         codes = [401, 403, 406]
-        if self.method == "GET" and self.view.listing is not None:
+        if self.method == "GET" and (self.view.listing is not None or self.view.parameters):
             codes.append(400)
         if "{" in self.path:
             codes.append(404)

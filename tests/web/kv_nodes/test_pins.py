@@ -45,7 +45,7 @@ def test_empty_page_explains_how_to_pin(pool: Pool) -> None:
 
 def test_operators_unpin_after_a_confirmation(pool: Pool) -> None:
     operator, viewer = client_of(make_person("operator")), client_of(make_person("viewer"))
-    link = re.search(r'href="(/kv\?unpin=c0ffee00[^"]*)"', operator.get("/cache/store").content.decode())
+    link = re.search(r'href="(/cache/store\?unpin=c0ffee00[^"]*)"', operator.get("/cache/store").content.decode())
     assert link is not None
     address = link[1].replace("&amp;", "&")
     assert "Unpin c0ffee00 on kv-1?" in text(operator, address.removeprefix("/cache/store"))

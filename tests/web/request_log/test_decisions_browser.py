@@ -56,7 +56,7 @@ def test_late_decision_is_opened_and_left_by_keys(page: Page, trouble: list[str]
     page.go_back()
     page.keyboard.press("g")
     page.keyboard.press("d")
-    page.wait_for_url("**/decisions")
+    page.wait_for_url("**/requests")
     assert trouble == []
 
 

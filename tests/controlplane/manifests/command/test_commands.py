@@ -62,7 +62,7 @@ def test_a_walk_from_export_over_diff_and_conflict_to_prune(shell: Shell, live_w
         assert status == DIFFERS
         assert "~ change Pool pool-b (" in out
         assert "    weight: 100 → 50\n" in out
-        assert out.endswith("Dry run: 1 object changed, 16 unchanged.\n")
+        assert out.endswith(f"Dry run: 1 object changed, {text.count('---') - 1} unchanged.\n")
     assert Pool.objects.get(slug="pool-b").weight == 100
     assert shell.run("apply", fleet, "--message", "as agreed")[0] == DONE
     assert Pool.objects.get(slug="pool-b").weight == 50

@@ -6,7 +6,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('controlplane', '0010_incidents'),
+        ('controlplane', '0011_notifications'),
     ]
 
     operations = [
