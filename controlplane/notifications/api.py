@@ -20,7 +20,7 @@ from controlplane.platform.api.resource_bodies import ResourceShape, change_body
 from controlplane.platform.api.strict_fields import ChangeBody, ModelShape
 from controlplane.platform.api.views import Changeable, Creatable, Deletable, Listed, Objects, Verb, by_method
 
-_BY_SLUG: Any = ({"slug": ("slug",)}, "slug")
+_BY_SLUG = {"slug": ("slug",)}
 
 
 class ChannelShape(ResourceShape):
@@ -85,7 +85,7 @@ class NotificationChannelsView(_Channels, Creatable):
 
     says = by_method(GET="List notification channels.", POST="Create a notification channel.")
     bodies = by_method(POST=new_body(NotificationChannel))
-    listing = Listing(*_BY_SLUG, {})
+    listing = Listing(_BY_SLUG, "slug", {})
 
 
 class OneNotificationChannel(_Channels, Changeable, Deletable):
@@ -116,7 +116,7 @@ class NotificationRoutesView(_Routes, Creatable):
 
     says = by_method(GET="List notification routes.", POST="Create a notification route.")
     bodies = by_method(POST=new_body(NotificationRoute))
-    listing = Listing(*_BY_SLUG, {"channel": exact("channel__slug", "Id of the channel.")})
+    listing = Listing(_BY_SLUG, "slug", {"channel": exact("channel__slug", "Id of the channel.")})
 
 
 class OneNotificationRoute(_Routes, Changeable, Deletable):
@@ -135,7 +135,7 @@ class SilencesView(_Silences, Creatable):
 
     says = by_method(GET="List silences.", POST="Create a silence.")
     bodies = by_method(POST=new_body(Silence))
-    listing = Listing(*_BY_SLUG, {"pool": exact("pool", "Id of the pool.")})
+    listing = Listing(_BY_SLUG, "slug", {"pool": exact("pool", "Id of the pool.")})
 
 
 class OneSilence(_Silences, Changeable, Deletable):

@@ -50,7 +50,7 @@ def attainment(objective: Objective, now: datetime) -> Attainment:
     first, named = last - round(25 * _HOUR_S / COARSE_S), [objective.pool] if objective.pool else None
     columns = read_past(COARSE_S, first, last, named)
     readings = [
-        (column.index * COARSE_S, values[_ON_TIME], values[_REQUESTS])
+        (float(column.index * COARSE_S), values[_ON_TIME], values[_REQUESTS])
         for column in columns.columns
         for pool, values in column.pools.items()
         if pools(pool)

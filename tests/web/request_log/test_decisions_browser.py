@@ -55,7 +55,7 @@ def test_late_decision_is_opened_and_left_by_keys(page: Page, trouble: list[str]
     page.wait_for_url("**/trials?new&pool=pool-a")
     page.go_back()
     page.keyboard.press("g")
-    page.keyboard.press("d")
+    page.keyboard.press("r")
     page.wait_for_url("**/requests")
     assert trouble == []
 
