@@ -172,7 +172,7 @@ def test_thousand_runs_take_as_many_queries_as_one(
     )
     run = JobRun.objects.first()
     operator.get("/jobs")
-    with django_assert_num_queries(7):
+    with django_assert_num_queries(8):
         operator.get("/jobs")
-    with django_assert_num_queries(9):
+    with django_assert_num_queries(10):
         operator.get(f"/jobs?run={run.pk}&fragment=1")

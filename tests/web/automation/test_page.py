@@ -334,11 +334,11 @@ def test_many_engines_take_as_many_queries_as_few(
         put_verdict(engine, "quarantined", actor=program("t"), since=timezone.now(), code="x", reason="silent")
     action_of(pool)
     operator.get("/automation/chat")
-    with django_assert_num_queries(18):
+    with django_assert_num_queries(19):
         operator.get("/automation/chat")
-    with django_assert_num_queries(17):
+    with django_assert_num_queries(18):
         operator.get("/automation/chat?fragment=1")
-    with django_assert_num_queries(8):
+    with django_assert_num_queries(9):
         operator.get("/automation")
 
 
