@@ -31,7 +31,7 @@ from web.live.feed import FleetFeed
 
 pytestmark = pytest.mark.django_db
 LIST_QUERIES = 7
-"""Session, account, roles, pools, engines, number of tenants."""
+"""Session, account, roles, pools, engines, number of tenants, running trials."""
 DRAWER_QUERIES = 11
 """And the engine, its preflight, its last changes."""
 CPU_S = 0.3
