@@ -152,9 +152,10 @@ class RedisBus:
         """Send the queued items for at most `close_s`, then end the thread. A second call is harmless."""
         atexit.unregister(self.close)
         deadline = time.monotonic() + self._settings.close_s
-        if len(self._outbox):
+        # Items that were queued after an earlier close are never sent.
+        if len(self._outbox) and self._thread.is_alive():
             self._link.tried.wait(self._settings.close_s)
-        while self._link.connected and not self._link.idle and time.monotonic() < deadline:
+        while self._thread.is_alive() and self._link.connected and not self._link.idle and time.monotonic() < deadline:
             time.sleep(0.005)
         self._link.stop()
         if threading.current_thread() is not self._thread:
