@@ -97,7 +97,7 @@ def notified(incident: int) -> list[dict[str, Any]]:
 
 def _options() -> Options:
     return {
-        "channel": [FieldOption(item.slug, f"{item.name}") for item in NotificationChannel.objects.all()[:500]],
+        "channel": [FieldOption(item.slug, item.name) for item in NotificationChannel.objects.all()[:500]],
         "events": [FieldOption(str(value), str(label)) for value, label in NotifiedEvent.choices],
     }
 

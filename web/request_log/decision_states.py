@@ -15,14 +15,23 @@ from controlplane.platform.format import UNKNOWN, duration, whole
 from controlplane.platform.live_fleet.samples import fleet_samples
 from controlplane.platform.role import Role
 from controlplane.platform.roles import may
-from controlplane.request_log.decision_search import STATES, DecisionFilter, engine_ids, narrowed, search
+from controlplane.request_log.decision_search import (
+    FAILED,
+    LATE,
+    ON_TIME,
+    REJECTED,
+    RUNNING,
+    DecisionFilter,
+    engine_ids,
+    narrowed,
+    search,
+)
 from controlplane.request_log.models.decision_index import DecisionIndex
 from controlplane.request_log.recent_decisions import recent_decisions
 from gateway.contracts.recent_question import RunningRequest
 from web.request_log.decision_rows import Span
 from web.shell.console_request import with_query
 
-ON_TIME, LATE, FAILED, REJECTED, RUNNING = STATES
 SHAPES = {
     ON_TIME: ("serving", "On time"),
     LATE: ("late", "Late"),

@@ -10,6 +10,7 @@ from typing import Any
 from django.conf import settings
 from django.contrib.staticfiles import finders
 from django.http import HttpRequest
+from django.utils.functional import SimpleLazyObject
 
 from controlplane.incidents.notices import mark_of, open_notices
 from controlplane.platform.environment import BASE_DIR
@@ -129,16 +130,14 @@ def shell_context(request: HttpRequest, **page: Any) -> dict[str, Any]:
     # The login page has no person, an error page may have no user at all, and the database may be the error.
     failed = int(page.get("status", 200)) >= 500
     known = not failed and getattr(getattr(request, "user", None), "is_authenticated", False)
-    open_ones = open_notices(console_actor(request)) if known else ()
     item = next((item for item in ITEMS if item.name == page.get("page")), None)
     tabs = page.get("tabs", item.tabs if item is not None else ())
     return {
         # The stored choice is rendered by the server, so that the first paint has the right colours.
         "theme": theme if theme in THEMES else "",
         "navigation": NAVIGATION,
-        "open_incidents": len(open_ones),
-        "counts": _counts(request, len(open_ones)) if known else {},
-        "tab_mark": mark_of(open_ones[0]) if open_ones else "",
+        # Parts of a page that replace themselves do not show it, and ask nothing for it.
+        "attention": SimpleLazyObject(lambda: _attention(request)) if known else None,
         "tabs": tabs,
         "page_title": next((name for key, name, _ in tabs if key == page.get("tab")), page.get("page")),
         "version": program_version(),
@@ -147,11 +146,15 @@ def shell_context(request: HttpRequest, **page: Any) -> dict[str, Any]:
     }
 
 
-def _counts(request: HttpRequest, incidents: int) -> dict[str, tuple[int, str]]:
-    """Return the count beside navigation items, and its words, by icon."""
-    trials = running_count(console_actor(request))
-    counts = {"incidents": (incidents, "Open incidents"), "policies": (trials, "Running canaries and shadows")}
-    return {icon: (number, words) for icon, (number, words) in counts.items() if number}
+def _attention(request: HttpRequest) -> dict[str, Any]:
+    """Return the mark in the tab's title, and the count beside navigation items with its words, by icon."""
+    actor = console_actor(request)
+    incidents, trials = open_notices(actor), running_count(actor)
+    counts = {"incidents": (len(incidents), "Open incidents"), "policies": (trials, "Running canaries and shadows")}
+    return {
+        "mark": mark_of(incidents[0]) if incidents else "",
+        "counts": {icon: (number, words) for icon, (number, words) in counts.items() if number},
+    }
 
 
 @cache

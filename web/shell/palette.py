@@ -77,9 +77,7 @@ def matches(actor: Actor, words: str) -> Iterator[PaletteRow]:
         yield PaletteRow(
             "Requests", pool.name, "of the pool", with_query(reverse("requests"), pool=pool.slug), "decisions"
         )
-    for notice in open_notices(actor):
-        if all(part in notice.title.lower() for part in words.lower().split()):
-            yield PaletteRow("Incident", notice.title, "", reverse("incident", args=[notice.number]), "incidents")
+    yield from _matching(words, _incidents(actor))
     for policy in visible_policies(actor).filter(_named(words)).order_by("slug")[:MOST_OF_KIND]:
         yield PaletteRow("Policy", policy.name, policy.slug, reverse("policy", args=[policy.slug]), "policies")
     if may(actor, Role.ADMIN):
@@ -102,6 +100,11 @@ def _pages() -> Iterator[PaletteRow]:
         for _, name, address in item.tabs:
             if address != item.address:
                 yield PaletteRow("Page", name, item.name, address, item.icon)
+
+
+def _incidents(actor: Actor) -> Iterator[PaletteRow]:
+    for notice in open_notices(actor):
+        yield PaletteRow("Incident", notice.title, "", reverse("incident", args=[notice.number]), "incidents")
 
 
 def _engines(actor: Actor, words: str) -> Iterator[PaletteRow]:

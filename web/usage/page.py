@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Sequence
 from datetime import date, timedelta
 from typing import Any
@@ -15,6 +13,7 @@ from django.views.decorators.http import require_safe
 
 from controlplane.platform.actor import Actor
 from controlplane.platform.format import percent, short
+from controlplane.platform.resource.csv_text import csv_table, safe_text
 from controlplane.platform.role import Role
 from controlplane.platform.roles import may
 from controlplane.usage.budgets import BUDGETS
@@ -105,12 +104,13 @@ def download(request: HttpRequest, form: str) -> HttpResponse:
     headers = {"Content-Disposition": f'attachment; filename="{name}"'}
     if form == "json":
         return JsonResponse({"since": query.since, "until": query.until, "rows": rows}, headers=headers)
-    text = io.StringIO()
-    lines = csv.writer(text, lineterminator="\n")
-    columns = (*EXPORTED, *COUNTS, "dollars")
-    lines.writerow(columns)
-    lines.writerows([f"{row[name]:.9f}" if name == "dollars" else row[name] for name in columns] for row in rows)
-    return HttpResponse(text.getvalue(), content_type="text/csv; charset=utf-8", headers=headers)
+    lines = (
+        [*(safe_text(str(row[g])) for g in EXPORTED), *(row[n] for n in COUNTS), f"{row['dollars']:.9f}"]
+        for row in rows
+    )
+    return HttpResponse(
+        csv_table((*EXPORTED, *COUNTS, "dollars"), lines), content_type="text/csv; charset=utf-8", headers=headers
+    )
 
 
 def _given(request: HttpRequest) -> dict[str, str]:

@@ -18,12 +18,23 @@ QUOTE = "'"
 
 def csv_of(things: Iterable[models.Model], fields: Fields) -> str:
     """Return a header line and a line for each object."""
+    return csv_table(
+        fields, ([_cell(fields[name], text) for name, text in texts_of(thing, fields).items()] for thing in things)
+    )
+
+
+def csv_table(columns: Iterable[str], lines: Iterable[Iterable[object]]) -> str:
+    """Return a header line and these lines. Use `safe_text` for texts that people have set."""
     text = io.StringIO()
-    lines = csv.writer(text, lineterminator="\n")
-    lines.writerow(fields)
-    for thing in things:
-        lines.writerow(_safe(fields[name], cell) for name, cell in texts_of(thing, fields).items())
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows(lines)
     return text.getvalue()
+
+
+def safe_text(text: str) -> str:
+    """Return the text, quoted if a spreadsheet would evaluate it as a formula."""
+    return f"{QUOTE}{text}" if text.startswith(_FORMULA) else text
 
 
 def cell_text(cell: str) -> str:
@@ -31,6 +42,5 @@ def cell_text(cell: str) -> str:
     return cell[1:] if cell.startswith(QUOTE) and cell[1:].startswith(_FORMULA) else cell
 
 
-def _safe(field: ModelField, cell: str) -> str:
-    is_text = isinstance(field, models.CharField | models.JSONField)
-    return f"{QUOTE}{cell}" if is_text and cell.startswith(_FORMULA) else cell
+def _cell(field: ModelField, text: str) -> str:
+    return safe_text(text) if isinstance(field, models.CharField | models.JSONField) else text

@@ -174,5 +174,5 @@ def test_thousand_runs_take_as_many_queries_as_one(
     operator.get("/jobs")
     with django_assert_num_queries(8):
         operator.get("/jobs")
-    with django_assert_num_queries(10):
+    with django_assert_num_queries(9):
         operator.get(f"/jobs?run={run.pk}&fragment=1")

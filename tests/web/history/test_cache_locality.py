@@ -185,7 +185,7 @@ def test_refresh_has_only_the_live_section_and_takes_few_queries(
     viewer: Client, report: Report, django_assert_num_queries: DjangoAssertNumQueries
 ) -> None:
     report()
-    with django_assert_num_queries(5):  # session, account, grants, pool, running trials
+    with django_assert_num_queries(4):  # session, account, grants, pool
         fragment = show(viewer, "?fragment=1&without=e-0002")
     assert "<html" not in fragment
     assert "Without e-0002" in fragment
