@@ -106,6 +106,7 @@ urlpatterns = [
     path("notifications", notifications.messages, name="notifications"),
     path("notifications/channels", notifications.channels, name="notification-channels"),
     path("notifications/routes", notifications.routes, name="notification-routes"),
+    path("notifications/rules", notifications.rules, name="rules"),
     path("notifications/silences", notifications.silences, name="silences"),
     *(
         path(f"notifications/{name}.csv", notifications.all_pools_only(csv_download(resource)), name=f"{name}-csv")

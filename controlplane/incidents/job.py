@@ -20,6 +20,7 @@ from controlplane.automation.rounds import LeaseLostError, RoundResult, moved_ba
 from controlplane.incidents import words
 from controlplane.incidents.models.incident import Incident, IncidentEntry, IncidentEntryKind, IncidentState
 from controlplane.incidents.notices import publish_notices
+from controlplane.incidents.rules import publish_conditions
 from controlplane.incidents.watch import IncidentWatch, cut_off, incident_watch
 from controlplane.objectives.objective import targets
 from controlplane.platform import audit
@@ -51,7 +52,9 @@ logger = logging.getLogger(__name__)
 def incidents() -> None:
     """Run every two seconds."""
     try:
-        detect(incident_watch(), timezone.now())
+        now = timezone.now()
+        detect(incident_watch(), now)
+        publish_conditions(incident_watch(), now)
     except DatabaseError as error:
         # The readings stay; the next round continues from the stored memory.
         logger.warning("incidents cannot be stored now", extra={"error": type(error).__name__})

@@ -1,12 +1,18 @@
-"""`/api/v1/notification_channels`, `/api/v1/notification_routes`, `/api/v1/silences`, and the log of messages."""
+"""`/api/v1/notification_channels`, `notification_routes`, `silences`, `alert_rules`, and the log of messages."""
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
+from django.utils import timezone
+from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
 from typing_extensions import override
 
+from controlplane.incidents.rules import STATES
 from controlplane.notifications.changing import CHANNELS, ROUTES, SILENCES, try_channel
 from controlplane.notifications.models.notification import (
     NotificationChannel,
@@ -15,10 +21,12 @@ from controlplane.notifications.models.notification import (
     SendState,
     Silence,
 )
+from controlplane.notifications.planned import rules_with_channels
 from controlplane.platform.api.listing import Listing, exact, moment, one_of
 from controlplane.platform.api.resource_bodies import ResourceShape, change_body, new_body
 from controlplane.platform.api.strict_fields import ChangeBody, ModelShape
-from controlplane.platform.api.views import Changeable, Creatable, Deletable, Listed, Objects, Verb, by_method
+from controlplane.platform.api.views import ApiView, Changeable, Creatable, Deletable, Listed, Objects, Verb, by_method
+from planning.incidents.symptoms import Symptom
 
 _BY_SLUG = {"slug": ("slug",)}
 
@@ -142,3 +150,56 @@ class OneSilence(_Silences, Changeable, Deletable):
     """One silence."""
 
     bodies = by_method(PUT=change_body(Silence), PATCH=change_body(Silence))
+
+
+class RuleConditionShape(serializers.Serializer):
+    """Where a rule is firing or pending."""
+
+    pool = serializers.CharField(source="pool_id", help_text="Empty: the whole fleet.")
+    name = serializers.CharField(help_text="Engine, node, link, or job; empty: the pool's requests.")
+    since = serializers.SerializerMethodField()
+
+    @extend_schema_field(serializers.DateTimeField())
+    def get_since(self, condition: Symptom) -> datetime:
+        """Return when it began."""
+        return datetime.fromtimestamp(condition.since, UTC)
+
+
+class AlertRuleShape(serializers.Serializer):
+    """A rule by which an incident opens or Prometheus alerts, and its state now."""
+
+    name = serializers.CharField(source="rule.name")
+    title = serializers.CharField(source="rule.title")
+    condition = serializers.CharField(source="rule.condition")
+    severity = serializers.CharField(source="rule.severity")
+    prometheus_alert = serializers.CharField(source="rule.alert", help_text="Empty: only Headway evaluates it.")
+    state = serializers.ChoiceField(
+        STATES,
+        help_text="unknown: the jobs process reports nothing; external: only Prometheus evaluates it.",
+    )
+    conditions = RuleConditionShape(many=True)
+    incident = serializers.IntegerField(allow_null=True, help_text="The last incident with it.")
+    fired_at = serializers.DateTimeField(allow_null=True)
+    channels = serializers.DictField(
+        child=serializers.ListField(child=serializers.CharField()),
+        help_text="Channels that get a message, and for which pools; empty: for all.",
+    )
+
+
+class AlertRulesShape(serializers.Serializer):
+    """All rules."""
+
+    results = AlertRuleShape(many=True)
+
+
+class AlertRulesView(ApiView):
+    """The rules of incidents and of Prometheus."""
+
+    noun = "alert rules"
+    shape = AlertRulesShape
+    whole_fleet = True
+    says = by_method(GET="List the rules of incidents and alerts with their states.")
+
+    def get(self, request: Request) -> Response:
+        """Return the table."""
+        return self.show({"results": rules_with_channels(timezone.now())})

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, time, timedelta
 from zoneinfo import ZoneInfo
 
 from controlplane.incidents import words
 from controlplane.incidents.models.incident import Incident, IncidentEntry, IncidentEntryKind
 from controlplane.incidents.notices import episode_of, notice_of
+from controlplane.incidents.rules import AlertRule, RuleState, rule_states
 from controlplane.notifications.models.notification import (
     NotificationRoute,
     NotificationSend,
@@ -19,7 +20,7 @@ from controlplane.notifications.models.notification import (
     Silence,
 )
 from controlplane.platform.models.audit_event import AuditEvent
-from planning.incidents.symptoms import CANARY_ABORTED, OF_REQUESTS
+from planning.incidents.symptoms import CANARY_ABORTED, NO_ENGINE, OF_REQUESTS
 
 _EVENTS = {
     IncidentEntryKind.OPENED: NotifiedEvent.OPENED,
@@ -130,6 +131,26 @@ def route_matches(route: NotificationRoute, change: NotableChange) -> bool:
     if route.severity == Severity.CRITICAL and change.severity != Severity.CRITICAL:
         return False
     return not route.pools or change.pool in route.pools
+
+
+def rules_with_channels(now: datetime) -> list[RuleState]:
+    """Return the state of each rule, with the channels that get its messages."""
+    routes = list(NotificationRoute.objects.select_related("channel"))
+    return [replace(item, channels=channels_of_rule(item.rule, routes)) for item in rule_states(now)]
+
+
+def channels_of_rule(rule: AlertRule, routes: Iterable[NotificationRoute]) -> dict[str, list[str]]:
+    """Return the channels that get a message when an incident opens by this rule, with their pools; empty: all."""
+    if not rule.symptom or rule.symptom == NO_ENGINE:
+        return {}
+    event = NotifiedEvent.CANARY if rule.symptom == CANARY_ABORTED else NotifiedEvent.OPENED
+    pools: dict[str, list[str]] = {}
+    for route in routes:
+        if route_matches(route, NotableChange("", event, rule.severity, next(iter(route.pools), ""), "", "")):
+            known = pools.get(route.channel.slug)
+            together = {*route.pools, *(known or ())} if route.pools and known != [] else ()
+            pools[route.channel.slug] = sorted(together)
+    return pools
 
 
 def silence_of(row: NotificationSend, silences: Iterable[Silence]) -> Silence | None:

@@ -146,6 +146,7 @@ urlpatterns = [
     path("v1/objectives", objectives.ObjectivesView.as_view()),
     path("v1/objectives/<slug:slug>", objectives.OneObjective.as_view()),
     path("v1/notifications", notifications.NotificationsView.as_view()),
+    path("v1/alert_rules", notifications.AlertRulesView.as_view()),
     path("v1/notification_channels", notifications.NotificationChannelsView.as_view()),
     path("v1/notification_channels/<slug:slug>", notifications.OneNotificationChannel.as_view()),
     path("v1/notification_channels/<slug:slug>/test", notifications.NotificationChannelTest.as_view()),

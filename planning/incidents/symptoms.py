@@ -54,6 +54,9 @@ AWAY_SHARE, AWAY_STILL = 0.10, 0.03
 EVENT_S = 60.0
 """Seconds for which a single event counts as a symptom."""
 SICK = ("quarantined", "degraded")
+NO_ENGINE, NO_ENGINE_FOR_S = "no_engine", 60.0
+"""A condition that opens no incident by itself: the engines' own symptoms do."""
+TAKES_WORK = ("serving", "hot", "degraded")
 
 
 class Symptom(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,6 +89,41 @@ def find_symptoms(log: SignLog, ongoing: Collection[tuple[str, str, str]] = ()) 
     for _, engine in sorted(newest.engines.items()):
         matches += _of_engine(log, newest, engine, ongoing)
     return [*matches, *_of_gateways(log, newest, ongoing), *_of_outages(newest)]
+
+
+def find_preconditions(log: SignLog) -> list[Symptom]:
+    """Return the conditions of symptoms that hold now, although not for long enough or not beyond chance yet."""
+    newest = log.newest
+    if newest is None:
+        return []
+    matches: list[Symptom] = []
+    for pool_id, pool in sorted(newest.pools.items()):
+        short = log.recent(pool_id, SHORT_S)
+        ended = short.outcomes() if short is not None else NONE
+        limits = (
+            (BURN, missed(ended), BURN_SHORT * (1.0 - pool.target)),
+            (FAILING, ended[FAILED], FAILED_SHARE),
+            (REJECTING, ended[REJECTED], REJECTED_SHARE),
+        )
+        matches += [
+            Symptom(kind=kind, pool_id=pool_id, since=newest.at - SHORT_S, share=number / requests(ended))
+            for kind, number, least in limits
+            if number >= 2 and number >= least * requests(ended)
+        ]
+        mine = [item for item in newest.engines.values() if item.pool_id == pool_id]
+        if mine and not any(item.state in TAKES_WORK for item in mine):
+            matches.append(Symptom(kind=NO_ENGINE, pool_id=pool_id, since=max(item.since for item in mine)))
+    for _, engine in sorted(newest.engines.items()):
+        held = (
+            (ENGINE_LOST, engine.state == "lost" and _has_served(log, engine)),
+            (ENGINE_SICK, engine.state in SICK and not engine.reason.startswith("probation")),
+        )
+        matches += [_of(engine, kind, engine.since) for kind, holds in held if holds]
+    return matches
+
+
+def _of(engine: EngineSigns, kind: str, since: float) -> Symptom:
+    return Symptom(kind=kind, pool_id=engine.pool_id, subject=engine.engine_id, name=engine.name, since=since)
 
 
 def _of_requests(
@@ -188,23 +226,20 @@ def _usual(log: SignLog, pool_id: str, column: int) -> float:
 def _of_engine(
     log: SignLog, newest: FleetSigns, engine: EngineSigns, ongoing: Collection[tuple[str, str, str]]
 ) -> list[Symptom]:
-    def symptom(kind: str, since: float) -> Symptom:
-        return Symptom(kind=kind, pool_id=engine.pool_id, subject=engine.engine_id, name=engine.name, since=since)
-
     matches = []
     for_s = newest.at - engine.since
     if engine.state == "lost" and for_s >= LOST_FOR_S and _has_served(log, engine):
-        matches.append(symptom(ENGINE_LOST, engine.since))
+        matches.append(_of(engine, ENGINE_LOST, engine.since))
     restarted = restarted_at(log, engine, newest.at - EVENT_S)
     if restarted is not None:
-        matches.append(symptom(ENGINE_LOST, restarted))
+        matches.append(_of(engine, ENGINE_LOST, restarted))
     # A lost engine that returns is on probation for a while, which is no new trouble.
     if engine.state in SICK and for_s >= SICK_FOR_S and not engine.reason.startswith("probation"):
-        matches.append(symptom(ENGINE_SICK, engine.since))
+        matches.append(_of(engine, ENGINE_SICK, engine.since))
     if engine.trust == "blind" and (
         (INDEX_BLIND, engine.pool_id, engine.engine_id) in ongoing or _went_blind(log, engine)
     ):
-        matches.append(symptom(INDEX_BLIND, newest.at - BLIND_FOR_S))
+        matches.append(_of(engine, INDEX_BLIND, newest.at - BLIND_FOR_S))
     return matches
 
 

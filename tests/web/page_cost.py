@@ -28,7 +28,8 @@ PAGES = (
     "/access/you", "/audit", "/jobs", "/cache/store",
     "/regions/sovereignty", "/engines/services", "/regions/capacity", "/regions",
     "/usage", "/usage/budgets", "/usage/prices",
-    "/objectives", "/notifications", "/notifications/channels", "/notifications/routes", "/notifications/silences",
+    "/objectives", "/notifications", "/notifications/rules", "/notifications/channels", "/notifications/routes",
+    "/notifications/silences",
     "/automation", "/automation/pool-0", "/automation/pool-0?fragment=1", "/automation/pool-0/timeline?range=1h",
     "/automation/pool-0/timeline?range=24h",
 )  # fmt: skip

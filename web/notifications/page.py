@@ -1,7 +1,8 @@
-"""The Notifications pages: the log of messages, channels, routes, and silences."""
+"""The Notifications pages: the log of messages, rules, channels, routes, and silences."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from django.http import HttpRequest, HttpResponse
@@ -9,6 +10,8 @@ from django.shortcuts import render
 from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_safe
 
+from controlplane.fleet.models.pool import Pool
+from controlplane.incidents.rules import RuleState
 from controlplane.notifications.changing import CHANNELS, ROUTES, SILENCES, try_channel
 from controlplane.notifications.models.notification import (
     NotificationChannel,
@@ -17,7 +20,9 @@ from controlplane.notifications.models.notification import (
     SendState,
     Silence,
 )
+from controlplane.notifications.planned import rules_with_channels
 from controlplane.platform.actor import Actor
+from controlplane.platform.format import some_names
 from web.shell.console_request import asked, console_actor, filter_chips, kept, listed
 from web.shell.form_field import FieldOption
 from web.shell.frame import shell_context
@@ -34,6 +39,10 @@ SHAPES = {
     SendState.SILENCED: "quarantined",
 }
 """State → shape beside its name. Other states have none."""
+RULE_SHAPES = {
+    "ok": "serving", "pending": "hot", "firing": "lost", "unknown": "unknown", "external": "",
+}  # fmt: skip
+NAMED_PLACES = 3
 SAID = {
     "created": "Added.",
     "changed": "Changed.",
@@ -44,6 +53,7 @@ SAID = {
 all_pools_only = needs_all_pools(PAGE, "Messages are about the whole fleet. Viewing them")
 _TABS = (
     ("notifications", "Messages", ADDRESS),
+    ("rules", "Rules", f"{ADDRESS}/rules"),
     ("channels", "Channels", f"{ADDRESS}/channels"),
     ("routes", "Routes", f"{ADDRESS}/routes"),
     ("silences", "Silences", f"{ADDRESS}/silences"),
@@ -79,6 +89,26 @@ def messages(request: HttpRequest) -> HttpResponse:
         chips=filter_chips(ADDRESS, given, {"state": "state"}),
     )
     return render(request, "notifications/messages.html", context)
+
+
+@require_safe
+@all_pools_only
+def rules(request: HttpRequest) -> HttpResponse:
+    """Show each rule with its state, the last incident, and the channels that get its messages."""
+    rows = rules_with_channels(timezone.now())
+    counts = {name: sum(item.state == name for item in rows) for name in ("firing", "pending", "unknown")}
+    pools = dict(Pool.objects.values_list("slug", "name"))
+    shown = [(item, RULE_SHAPES[item.state], _where(item, pools)) for item in rows]
+    context = shell_context(
+        request, page=PAGE, tabs=tabs(console_actor(request)), tab="rules", rows=shown, counts=counts
+    )
+    return render(request, "notifications/rules.html", context)
+
+
+def _where(state: RuleState, pools: Mapping[str, str]) -> str:
+    """Return the subjects and pools of a rule that is firing or pending."""
+    parts = (f"{item.name} " * bool(item.name) + pools.get(item.pool_id, item.pool_id) for item in state.conditions)
+    return some_names([part.strip() or "whole fleet" for part in parts], NAMED_PLACES)
 
 
 def message_rows(sends: Any) -> list[dict[str, Any]]:

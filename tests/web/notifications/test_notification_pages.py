@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from unittest.mock import patch
 
 import pytest
 from django.http import HttpResponse
@@ -10,6 +11,7 @@ from django.test import Client
 from django.utils import timezone
 
 from controlplane.incidents.models.incident import Incident
+from controlplane.incidents.rules import publish_conditions, rule_states
 from controlplane.notifications.changing import create
 from controlplane.notifications.job import run
 from controlplane.notifications.models.notification import NotificationChannel, NotificationRoute, Silence
@@ -23,7 +25,13 @@ __all__ = ["bus"]
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("bus")]
 ACTOR = program("test")
-PAGES = ("/notifications", "/notifications/channels", "/notifications/routes", "/notifications/silences")
+PAGES = (
+    "/notifications",
+    "/notifications/rules",
+    "/notifications/channels",
+    "/notifications/routes",
+    "/notifications/silences",
+)
 CHANNEL = {"slug": "pager", "name": "Pager, on call", "address_env": "HEADWAY_NOTIFY_MAIN"}
 
 
@@ -108,3 +116,19 @@ def test_an_incident_shows_its_channels_and_an_operator_of_its_pool_silences_it(
     assert f"Incident {incident.pk} closed" in page
     assert "Silence incident-" in page
     assert Incident.objects.get().state == "closed"
+
+
+def test_the_rules_page_and_the_api_show_states_and_channels(admin: Client, routed: NotificationRoute) -> None:
+    assert "The jobs process reports no states" in words(admin.get("/notifications/rules"))
+    scene = JobScene()
+    incident = scene.flood()
+    publish_conditions(scene.watch, scene.at)
+    with patch("controlplane.notifications.planned.rule_states", lambda _now: rule_states(scene.at)):
+        page, answer = admin.get("/notifications/rules"), admin.get("/api/v1/alert_rules")
+    assert "1 rule firing" in words(page)
+    assert f'href="/incidents/{incident.pk}"' in page.content.decode()
+    rules = {rule["name"]: rule for rule in answer.json()["results"]}
+    burn = rules["burn"]
+    assert (burn["state"], burn["incident"], burn["channels"]) == ("firing", incident.pk, {"pager": []})
+    assert [item["pool"] for item in burn["conditions"]] == ["pool-0"]
+    assert (rules["HeadwayBusLost"]["state"], rules["HeadwayBusLost"]["channels"]) == ("external", {})
