@@ -68,8 +68,7 @@ RULES = tuple(AlertRule(*row) for row in (
     ("Region link down", _WARN, kinds.LINK_DOWN, "", "A gateway of another region cannot be reached any more."),
     ("Job fails", _WARN, kinds.JOB_FAILING, "", "The rounds of a background job fail for 30 s."),
     ("Canary aborted", _WARN, kinds.CANARY_ABORTED, "", "A guardrail aborted a canary within the last minute."),
-    ("No engine serves", _BAD, kinds.NO_ENGINE, "HeadwayNoEngineServes",
-        f"No engine of a pool accepts requests for {kinds.NO_ENGINE_FOR_S:.0f} s."),
+    ("No engine serves", _BAD, "", "HeadwayNoEngineServes", "A gateway has no engine that accepts requests for 60 s."),
     ("Gateway down", _BAD, "", "HeadwayGatewayDown", "A gateway does not answer Prometheus for a minute."),
     ("KV events lost", _WARN, "", "HeadwayKvEventGaps", "An engine’s KV events have more than 3 gaps in 15 minutes."),
     ("Jobs stalled", _BAD, "", "HeadwayJobsStalled", "No worker has run a job for 30 s."),
@@ -100,15 +99,9 @@ def publish_conditions(watch: IncidentWatch, now: datetime) -> None:
     with watch.lock:
         firing = {item.identity: item for item in find_symptoms(watch.log, ongoing)}
         pending = [item for item in find_preconditions(watch.log) if item.identity not in {**ongoing, **firing}]
-    begin = now.timestamp() - kinds.NO_ENGINE_FOR_S
-    lasting = [item for item in pending if item.kind == kinds.NO_ENGINE and item.since <= begin]
-    firing |= ongoing | {item.identity: item for item in lasting}
-    message = WatchedConditions(
-        now.timestamp(),
-        tuple(firing.values())[:MAX_WATCHED],
-        tuple(item for item in pending if item not in lasting)[:MAX_WATCHED],
-    )
-    get_bus().publish(TOPIC, encode_watched(message))
+    firing |= ongoing
+    found = (tuple(items)[:MAX_WATCHED] for items in (firing.values(), pending))
+    get_bus().publish(TOPIC, encode_watched(WatchedConditions(now.timestamp(), *found)))
 
 
 def _of_open_incidents() -> dict[tuple[str, str, str], Symptom]:
@@ -138,6 +131,11 @@ class RuleState:
     def since(self) -> datetime | None:
         """Return since when it is in this state; None if unknown."""
         return datetime.fromtimestamp(self.conditions[0].since, UTC) if self.conditions else None
+
+    @property
+    def places(self) -> list[str]:
+        """Return what it is about: engine, node, link, or job, and the pool, by their names and ids."""
+        return [f"{item.name} {item.pool_id}".strip() or "whole fleet" for item in self.conditions]
 
 
 def rule_states(now: datetime) -> list[RuleState]:

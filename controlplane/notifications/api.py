@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Any
 
 from django.utils import timezone
-from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -26,7 +24,6 @@ from controlplane.platform.api.listing import Listing, exact, moment, one_of
 from controlplane.platform.api.resource_bodies import ResourceShape, change_body, new_body
 from controlplane.platform.api.strict_fields import ChangeBody, ModelShape
 from controlplane.platform.api.views import ApiView, Changeable, Creatable, Deletable, Listed, Objects, Verb, by_method
-from planning.incidents.symptoms import Symptom
 
 _BY_SLUG = {"slug": ("slug",)}
 
@@ -152,19 +149,6 @@ class OneSilence(_Silences, Changeable, Deletable):
     bodies = by_method(PUT=change_body(Silence), PATCH=change_body(Silence))
 
 
-class RuleConditionShape(serializers.Serializer):
-    """Where a rule is firing or pending."""
-
-    pool = serializers.CharField(source="pool_id", help_text="Empty: the whole fleet.")
-    name = serializers.CharField(help_text="Engine, node, link, or job; empty: the pool's requests.")
-    since = serializers.SerializerMethodField()
-
-    @extend_schema_field(serializers.DateTimeField())
-    def get_since(self, condition: Symptom) -> datetime:
-        """Return when it began."""
-        return datetime.fromtimestamp(condition.since, UTC)
-
-
 class AlertRuleShape(serializers.Serializer):
     """A rule by which an incident opens or Prometheus alerts, and its state now."""
 
@@ -173,16 +157,13 @@ class AlertRuleShape(serializers.Serializer):
     condition = serializers.CharField(source="rule.condition")
     severity = serializers.CharField(source="rule.severity")
     prometheus_alert = serializers.CharField(source="rule.alert", help_text="Empty: only Headway evaluates it.")
-    state = serializers.ChoiceField(
-        STATES,
-        help_text="unknown: the jobs process reports nothing; external: only Prometheus evaluates it.",
-    )
-    conditions = RuleConditionShape(many=True)
+    state = serializers.ChoiceField(STATES, help_text="external: only Prometheus evaluates it.")
+    since = serializers.DateTimeField(allow_null=True)
+    places = serializers.ListField(child=serializers.CharField(), help_text="Subjects and pools.")
     incident = serializers.IntegerField(allow_null=True, help_text="The last incident with it.")
     fired_at = serializers.DateTimeField(allow_null=True)
     channels = serializers.DictField(
-        child=serializers.ListField(child=serializers.CharField()),
-        help_text="Channels that get a message, and for which pools; empty: for all.",
+        child=serializers.ListField(child=serializers.CharField()), help_text="Channel: its pools; none: all pools."
     )
 
 

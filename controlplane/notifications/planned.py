@@ -20,7 +20,7 @@ from controlplane.notifications.models.notification import (
     Silence,
 )
 from controlplane.platform.models.audit_event import AuditEvent
-from planning.incidents.symptoms import CANARY_ABORTED, NO_ENGINE, OF_REQUESTS
+from planning.incidents.symptoms import CANARY_ABORTED, OF_REQUESTS
 
 _EVENTS = {
     IncidentEntryKind.OPENED: NotifiedEvent.OPENED,
@@ -141,7 +141,7 @@ def rules_with_channels(now: datetime) -> list[RuleState]:
 
 def channels_of_rule(rule: AlertRule, routes: Iterable[NotificationRoute]) -> dict[str, list[str]]:
     """Return the channels that get a message when an incident opens by this rule, with their pools; empty: all."""
-    if not rule.symptom or rule.symptom == NO_ENGINE:
+    if not rule.symptom:
         return {}
     event = NotifiedEvent.CANARY if rule.symptom == CANARY_ABORTED else NotifiedEvent.OPENED
     pools: dict[str, list[str]] = {}

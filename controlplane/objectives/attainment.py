@@ -7,20 +7,31 @@ which counts each request once.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any, TypeAlias
 
+from django.db.models import QuerySet
+
+from controlplane.fleet.models.pool import Pool
 from controlplane.history.bucket import POOL_FLOATS
 from controlplane.history.rollups import COARSE_S
 from controlplane.history.store import read_past
-from controlplane.objectives.objective import Objective
+from controlplane.objectives.objective import Objective, targets
+from controlplane.platform.models.audit_event import AuditEvent
+from controlplane.policies.publish import PUBLISH, ROLL_BACK
 from controlplane.usage.models.usage_rows import UsageDay
 from controlplane.usage.summary import sums
 
 WINDOW_DAYS = 30
 _ON_TIME, _REQUESTS = POOL_FLOATS.index("on_time"), POOL_FLOATS.index("requests_per_s")
 _HOUR_S = 3600.0
+_Z = 1.96
+MAX_PUBLISHES, MAX_SPAN = 5, timedelta(hours=1)
+Reading: TypeAlias = tuple[float, float, float]
+OnTimeInterval: TypeAlias = tuple[float | None, float | None, float | None]
+"""Share, lower and upper bound, 0..1; None: no requests, or not recorded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,21 +57,41 @@ class Attainment:
 def attainment(objective: Objective, now: datetime) -> Attainment:
     """Return the attainment of the objective's pools."""
     pools = _covered(objective)
-    last = int(now.timestamp() // COARSE_S) - 1
-    first, named = last - round(25 * _HOUR_S / COARSE_S), [objective.pool] if objective.pool else None
-    columns = read_past(COARSE_S, first, last, named)
-    readings = [
-        (float(column.index * COARSE_S), values[_ON_TIME], values[_REQUESTS])
-        for column in columns.columns
-        for pool, values in column.pools.items()
-        if pools(pool)
-    ]
-    at, target = now.timestamp(), objective.target / 100
-    ended = UsageDay.objects.filter(day__gt=now.date() - timedelta(days=WINDOW_DAYS)).exclude(pool="")
+    stored = _readings(now - timedelta(hours=25), now, [objective.pool] if objective.pool else None)
+    readings = [reading for pool, mine in stored.items() if pools(pool) for reading in mine]
+    ended = _ended(now)
     total = sums(ended.filter(pool=objective.pool) if objective.pool else ended.exclude(pool__in=_others()))[0]
-    missed = total["late"] + total["failed"] + total["rejected"]
-    counted = total["requests"] - total["client_ended"] - total["unreported"]
-    window = 1.0 - missed / counted if counted > 0 else None
+    return _attained(readings, total, objective.target / 100, now)
+
+
+def attainment_by_pool(pools: Collection[str], now: datetime) -> dict[str, Attainment]:
+    """Return the attainment of each pool, with the target that applies to it."""
+    stored, known = _readings(now - timedelta(hours=25), now, pools), targets()
+    totals = {row["pool"]: row for row in sums(_ended(now).filter(pool__in=pools), "pool")}
+    return {pool: _attained(stored.get(pool, []), totals.get(pool), known.get(pool, known[""]), now) for pool in pools}
+
+
+def _readings(since: datetime, until: datetime, pools: Collection[str] | None) -> dict[str, list[Reading]]:
+    """Return (start, on-time share, requests per second) of the stored columns that end in the time span, by pool."""
+    first, last = math.ceil(since.timestamp() / COARSE_S), int(until.timestamp() // COARSE_S) - 1
+    readings: dict[str, list[Reading]] = {}
+    for column in read_past(COARSE_S, first, last, pools).columns:
+        for pool, values in column.pools.items():
+            reading = (float(column.index * COARSE_S), values[_ON_TIME], values[_REQUESTS])
+            readings.setdefault(pool, []).append(reading)
+    return readings
+
+
+def _ended(now: datetime) -> QuerySet[UsageDay]:
+    return UsageDay.objects.filter(day__gt=now.date() - timedelta(days=WINDOW_DAYS)).exclude(pool="")
+
+
+def _attained(readings: list[Reading], total: dict[str, Any] | None, target: float, now: datetime) -> Attainment:
+    at, window = now.timestamp(), None
+    if total is not None:
+        missed = total["late"] + total["failed"] + total["rejected"]
+        counted = total["requests"] - total["client_ended"] - total["unreported"]
+        window = 1.0 - missed / counted if counted > 0 else None
     return Attainment(
         hour=_share(readings, at - _HOUR_S, at),
         six_hours=_share(readings, at - 6 * _HOUR_S, at),
@@ -70,6 +101,45 @@ def attainment(objective: Objective, now: datetime) -> Attainment:
         budget_left=None if window is None else 1.0 - (1.0 - window) / (1.0 - target),
         target=target,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class PublishEffect:
+    """The on-time share in equal time spans before and after a version went live, each with its 95 % interval."""
+
+    version: int
+    by: str
+    at: datetime
+    span: timedelta
+    both: tuple[OnTimeInterval, OnTimeInterval]
+    """Before and after."""
+
+
+def publish_effects(pool: Pool, now: datetime) -> list[PublishEffect]:
+    """Return the effect of each of the pool's last publishes, newest first. Spans contain no other publish."""
+    events = AuditEvent.objects.filter(
+        object_kind="policy", object_id=pool.policy.slug, verb__in=(PUBLISH, ROLL_BACK), at__lte=now
+    ).order_by("-at", "-pk")
+    rows = list(events.values_list("at", "actor_name", "after__number")[: MAX_PUBLISHES + 1])
+    effects = []
+    for row, (at, by, number) in enumerate(rows[:MAX_PUBLISHES]):
+        until = rows[row - 1][0] if row else now
+        since = rows[row + 1][0] if row + 1 < len(rows) else at - MAX_SPAN
+        span = min(MAX_SPAN, until - at, at - since)
+        before, after = (_readings(start, start + span, [pool.slug]).get(pool.slug, []) for start in (at - span, at))
+        effects.append(PublishEffect(number, by, at, span, (_interval(before), _interval(after))))
+    return effects
+
+
+def _interval(readings: list[Reading]) -> OnTimeInterval:
+    """Return the share with its interval by Wilson (1927)."""
+    share = _share(readings, -math.inf, math.inf)
+    number = sum(per_s * COARSE_S for _, on_time, per_s in readings if not math.isnan(on_time))
+    if share is None:
+        return None, None, None
+    spread = _Z**2 / number
+    middle, half = share + spread / 2, _Z * math.sqrt(share * (1 - share) / number + spread / number / 4)
+    return share, (middle - half) / (1 + spread), (middle + half) / (1 + spread)
 
 
 def _others() -> list[str]:
@@ -83,7 +153,7 @@ def _covered(objective: Objective) -> Callable[[str], bool]:
     return lambda pool: pool not in others
 
 
-def _share(readings: list[tuple[float, float, float]], since: float, until: float) -> float | None:
+def _share(readings: list[Reading], since: float, until: float) -> float | None:
     """Return the on-time share of the columns that begin in the time span, weighted by their requests."""
     known = [
         (on_time, per_s)

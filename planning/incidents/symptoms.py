@@ -54,9 +54,6 @@ AWAY_SHARE, AWAY_STILL = 0.10, 0.03
 EVENT_S = 60.0
 """Seconds for which a single event counts as a symptom."""
 SICK = ("quarantined", "degraded")
-NO_ENGINE, NO_ENGINE_FOR_S = "no_engine", 60.0
-"""A condition that opens no incident by itself: the engines' own symptoms do."""
-TAKES_WORK = ("serving", "hot", "degraded")
 
 
 class Symptom(msgspec.Struct, frozen=True, kw_only=True):
@@ -110,9 +107,6 @@ def find_preconditions(log: SignLog) -> list[Symptom]:
             for kind, number, least in limits
             if number >= 2 and number >= least * requests(ended)
         ]
-        mine = [item for item in newest.engines.values() if item.pool_id == pool_id]
-        if mine and not any(item.state in TAKES_WORK for item in mine):
-            matches.append(Symptom(kind=NO_ENGINE, pool_id=pool_id, since=max(item.since for item in mine)))
     for _, engine in sorted(newest.engines.items()):
         held = (
             (ENGINE_LOST, engine.state == "lost" and _has_served(log, engine)),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from django.http import HttpRequest, HttpResponse
@@ -10,8 +9,6 @@ from django.shortcuts import render
 from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_safe
 
-from controlplane.fleet.models.pool import Pool
-from controlplane.incidents.rules import RuleState
 from controlplane.notifications.changing import CHANNELS, ROUTES, SILENCES, try_channel
 from controlplane.notifications.models.notification import (
     NotificationChannel,
@@ -97,18 +94,11 @@ def rules(request: HttpRequest) -> HttpResponse:
     """Show each rule with its state, the last incident, and the channels that get its messages."""
     rows = rules_with_channels(timezone.now())
     counts = {name: sum(item.state == name for item in rows) for name in ("firing", "pending", "unknown")}
-    pools = dict(Pool.objects.values_list("slug", "name"))
-    shown = [(item, RULE_SHAPES[item.state], _where(item, pools)) for item in rows]
+    shown = [(item, RULE_SHAPES[item.state], some_names(item.places, NAMED_PLACES)) for item in rows]
     context = shell_context(
         request, page=PAGE, tabs=tabs(console_actor(request)), tab="rules", rows=shown, counts=counts
     )
     return render(request, "notifications/rules.html", context)
-
-
-def _where(state: RuleState, pools: Mapping[str, str]) -> str:
-    """Return the subjects and pools of a rule that is firing or pending."""
-    parts = (f"{item.name} " * bool(item.name) + pools.get(item.pool_id, item.pool_id) for item in state.conditions)
-    return some_names([part.strip() or "whole fleet" for part in parts], NAMED_PLACES)
 
 
 def message_rows(sends: Any) -> list[dict[str, Any]]:

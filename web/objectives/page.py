@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from django.http import HttpRequest
 from django.utils import timezone
 from django.views.decorators.http import require_http_methods
 
 from controlplane.fleet.models.pool import Pool
-from controlplane.objectives.attainment import attainment
-from controlplane.objectives.objective import OBJECTIVES, Objective
+from controlplane.objectives.attainment import Attainment, attainment, attainment_by_pool, publish_effects
+from controlplane.objectives.objective import OBJECTIVES
 from controlplane.platform.format import or_dash, percent
+from web.shell.console_request import asked
 from web.shell.form_field import FieldOption
 from web.shell.no_role import needs_all_pools
 from web.shell.object_pages import ObjectPages, Options
 
 PAGE = "Objectives"
+MAX_POOLS = 200
 SAID = {
     "created": "Added; incidents use it at once.",
     "changed": "Changed; incidents use it at once.",
@@ -26,8 +31,7 @@ def _options() -> Options:
     return {"pool": [FieldOption("", "all other pools"), *named]}
 
 
-def _reached(objective: Objective) -> list[tuple[str, str]]:
-    now = attainment(objective, timezone.now())
+def _figures(now: Attainment) -> list[tuple[str, str]]:
     burns = (or_dash(now.burn(share), "{:.1f} ×".format) for share in (now.hour, now.six_hours))
     return [
         ("Last hour", percent(now.hour)),
@@ -39,6 +43,19 @@ def _reached(objective: Objective) -> list[tuple[str, str]]:
     ]
 
 
+def _besides(request: HttpRequest) -> dict[str, Any]:
+    """Return the attainment of each pool, and the publishes of the chosen one, else of the first."""
+    now, slug = timezone.now(), asked(request, "pool")
+    pools = list(Pool.objects.select_related("policy").order_by("slug")[:MAX_POOLS])
+    reached = attainment_by_pool([pool.slug for pool in pools], now)
+    chosen = next((pool for pool in pools if pool.slug == slug), pools[0] if pools else None)
+    return {
+        "pools": [(pool, reached[pool.slug].target, _figures(reached[pool.slug])) for pool in pools],
+        "chosen": chosen,
+        "effects": publish_effects(chosen, now) if chosen is not None else (),
+    }
+
+
 _PAGES = ObjectPages(
     OBJECTIVES,
     "objective",
@@ -48,7 +65,8 @@ _PAGES = ObjectPages(
     lambda _actor: (),
     "objectives",
     SAID,
-    more=_reached,
+    more=lambda objective: _figures(attainment(objective, timezone.now())),
+    besides=_besides,
     blanks={"Pool": "all others"},
     options=_options,
 )

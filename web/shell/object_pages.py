@@ -50,6 +50,8 @@ class ObjectPages:
     """Title of a field → what an empty value means, such as all."""
     options: Callable[[], Options] = dict
     """Function that returns the choices of fields that name other objects."""
+    besides: Callable[[HttpRequest], dict[str, Any]] = lambda _request: {}
+    """Function that returns what else the template shows."""
     acts: Mapping[str, Callable[..., str]] = field(default_factory=dict)
     """Further buttons: a service that returns the name of what the page states."""
 
@@ -137,6 +139,7 @@ class ObjectPages:
             may_change=may_change,
             needs=resource.changes_need,
             said=self.said.get(request.GET.get("said", ""), ""),
+            **self.besides(request),
             deleting=may_change and shown is not None and "delete" in request.GET,
         )
         return render(request, self.template, context, status=status)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from datetime import timedelta
 from pathlib import Path
 
-import msgspec
 import pytest
 import yaml
 
@@ -74,16 +73,3 @@ class TestStates:
         publish_conditions(scene.watch, scene.at)
         assert self.states(scene)["failing"] == OK
         assert self.states(scene, after=STALE + timedelta(seconds=1))["failing"] == UNKNOWN
-
-    def test_a_pool_whose_engines_accept_no_requests_fires_after_a_minute(self) -> None:
-        scene = JobScene()
-        scene.run(60)
-        for name, engine in scene.world.engines.items():
-            engines = scene.world.engines
-            engines[name] = msgspec.structs.replace(engine, state="draining", since=scene.world.now)
-        scene.run(30)
-        publish_conditions(scene.watch, scene.at)
-        assert self.states(scene)["no_engine"] == PENDING
-        scene.run(40)
-        publish_conditions(scene.watch, scene.at)
-        assert self.states(scene)["no_engine"] == FIRING

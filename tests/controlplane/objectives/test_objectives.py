@@ -15,10 +15,12 @@ from controlplane.history.roster import NO_ENGINES
 from controlplane.history.store import PoolHistoryFacts, write_columns
 from controlplane.incidents.job import detect
 from controlplane.incidents.watch import IncidentWatch
-from controlplane.objectives.attainment import attainment
+from controlplane.objectives.attainment import attainment, attainment_by_pool, publish_effects
 from controlplane.objectives.objective import create_objective, target_of
+from controlplane.platform import audit
 from controlplane.platform.actor import command
 from controlplane.platform.field_problems import InvalidFieldsError
+from controlplane.platform.models.audit_event import AuditEvent
 from controlplane.usage.models.usage_rows import UsageDay
 from gateway.contracts.outcomes import PoolOutcomes
 from tests.controlplane.conftest import bus
@@ -69,6 +71,37 @@ def test_the_objective_of_all_pools_leaves_out_those_with_their_own(pool: Pool) 
     used("chat", 0, requests=10, late=10)
     shown = attainment(rest, NOW)
     assert (shown.hour, shown.window, shown.budget_left) == (1.0, None, None)
+
+
+def test_a_pool_without_an_objective_has_the_target_of_all_pools(pool: Pool) -> None:
+    past(240, chat=(0.8, 3.0))
+    used("chat", 0, requests=100, late=5)
+    shown = attainment_by_pool(["chat", "silent"], NOW)
+    assert (shown["chat"].target, shown["chat"].hour, shown["chat"].window) == (0.9, pytest.approx(0.8), 0.95)
+    assert shown["chat"].budget_left == pytest.approx(0.5)
+    assert (shown["silent"].target, shown["silent"].hour, shown["silent"].budget_left) == (0.9, None, None)
+    create_objective(slug="chat", pool="chat", target=80.0, actor=ACTOR)
+    assert attainment_by_pool(["chat"], NOW)["chat"].budget_left == pytest.approx(0.75)
+
+
+def publish(pool: Pool, number: int, ago_s: float) -> None:
+    audit.record_for(ACTOR, "policy.publish", pool.policy, after={"number": number}, pool=pool.slug)
+    AuditEvent.objects.filter(pk=AuditEvent.objects.latest("pk").pk).update(at=NOW - timedelta(seconds=ago_s))
+
+
+def test_a_publish_is_compared_over_equal_spans_that_contain_no_other(pool: Pool) -> None:
+    publish(pool, 1, 3600)
+    publish(pool, 2, 1200)
+    for ago_s, on_time in ((3000, 0.2), (1920, 0.9), (1320, 0.7), (1200, 0.4), (240, 0.6)):
+        past(ago_s, chat=(on_time, 1.0))
+    second, first = publish_effects(pool, NOW)
+    assert (second.version, second.by, second.span) == (2, "test", timedelta(seconds=1200))
+    (before, low, high), (after, *_) = second.both
+    assert (before, after) == (pytest.approx(0.8), pytest.approx(0.5))
+    # Wilson's interval of 192 of 240 requests.
+    assert (low, high) == (pytest.approx(0.745, abs=0.001), pytest.approx(0.846, abs=0.001))
+    assert (first.version, first.span, first.both[0]) == (1, timedelta(seconds=2400), (None, None, None))
+    assert first.both[1][0] == pytest.approx(0.6)
 
 
 def test_an_objective_needs_a_pool_and_a_target_below_100() -> None:

@@ -20,7 +20,10 @@ def words(answer: HttpResponse) -> str:
 def test_an_admin_sets_a_target_and_unknown_figures_are_dashes() -> None:
     pool = make_pool("chat")
     admin, viewer = client_of(make_person("admin")), client_of(make_person("viewer"))
-    assert "No objectives yet" in words(admin.get("/objectives"))
+    empty = words(admin.get("/objectives"))
+    assert "No objectives yet" in empty
+    assert "90.0% — — — — — —, — tenant , prompt length" in empty
+    assert "No publishes yet" in empty
     given = {"slug": "chat", "pool": "chat", "target": "97.5"}
     assert viewer.post("/objectives", given).status_code == 403
     assert "incidents use it at once" in words(admin.post("/objectives", given, follow=True))
