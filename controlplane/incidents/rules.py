@@ -58,7 +58,7 @@ RULES = tuple(AlertRule(*row) for row in (
         f"More than {_REJECTED:g} % of a pool’s requests are rejected within a minute.", kinds.REJECTED_SHARE),
     ("Engine lost", _WARN, kinds.ENGINE_LOST, "HeadwayEngineLost",
         f"An engine that served does not answer for {kinds.LOST_FOR_S:.0f} s, or its process restarted."),
-    ("Engine unhealthy", _WARN, kinds.ENGINE_SICK, "HeadwayEngineUnhealthy",
+    ("Engine unhealthy", _WARN, kinds.ENGINE_SICK, "",
         f"An engine is {' or '.join(sorted(kinds.SICK))} for {kinds.SICK_FOR_S:.0f} s, without being on probation."),
     ("Prefix index blind", _WARN, kinds.INDEX_BLIND, "HeadwayIndexNotTrusted",
         f"The prefix index of an engine, exact before, is blind for {kinds.BLIND_FOR_S:.0f} s."),
