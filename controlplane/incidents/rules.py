@@ -5,7 +5,7 @@ A test compares the table with deploy/prometheus/headway.rules.yml: names, sever
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
@@ -17,6 +17,7 @@ from controlplane.platform.bus import get_bus
 from gateway.contracts.wire import MIB, UnreadableMessageError, WireForm
 from planning.incidents import symptoms as kinds
 from planning.incidents.symptoms import Symptom, find_preconditions, find_symptoms
+from routing.values.prepared_struct import prepared
 
 TOPIC = "alert_rules"
 """Last-value bus topic with the WatchedConditions."""
@@ -100,16 +101,16 @@ def publish_conditions(watch: IncidentWatch, now: datetime) -> None:
         firing = {item.identity: item for item in find_symptoms(watch.log, ongoing)}
         pending = [item for item in find_preconditions(watch.log) if item.identity not in {**ongoing, **firing}]
     firing |= ongoing
-    found = (tuple(items)[:MAX_WATCHED] for items in (firing.values(), pending))
-    get_bus().publish(TOPIC, encode_watched(WatchedConditions(now.timestamp(), *found)))
+    message = WatchedConditions(now.timestamp(), tuple(firing.values())[:MAX_WATCHED], tuple(pending[:MAX_WATCHED]))
+    get_bus().publish(TOPIC, encode_watched(message))
 
 
 def _of_open_incidents() -> dict[tuple[str, str, str], Symptom]:
     """Return the symptoms that the open incidents have now."""
     details = Incident.objects.filter(state=IncidentState.OPEN).values_list("detail", flat=True)[:50]
-    present = [(detail, {tuple(item) for item in detail.get("present", ())}) for detail in details]
-    symptoms = [(msgspec.convert(item, Symptom), here) for detail, here in present for item in detail["symptoms"]]
-    return {item.identity: item for item, here in symptoms if item.identity in here}
+    rows = [(item, detail.get("present", ())) for detail in details for item in detail.get("symptoms", ())]
+    symptoms = [(msgspec.convert(item, prepared(Symptom)), present) for item, present in rows]
+    return {item.identity: item for item, present in symptoms if list(item.identity) in present}
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +134,7 @@ class RuleState:
         return datetime.fromtimestamp(self.conditions[0].since, UTC) if self.conditions else None
 
     @property
-    def places(self) -> list[str]:
+    def subjects(self) -> list[str]:
         """Return what it is about: engine, node, link, or job, and the pool, by their names and ids."""
         return [f"{item.name} {item.pool_id}".strip() or "whole fleet" for item in self.conditions]
 
@@ -160,11 +161,8 @@ def _state(rule: AlertRule, watched: WatchedConditions, last: tuple[int, datetim
         return RuleState(rule, EXTERNAL)
     if not is_known:
         return RuleState(rule, UNKNOWN, (), number, onset)
-    for state, found in ((FIRING, watched.firing), (PENDING, watched.pending)):
-        if mine := _of_kind(found, rule.symptom):
+    for state, matches in ((FIRING, watched.firing), (PENDING, watched.pending)):
+        mine = sorted((item for item in matches if item.kind == rule.symptom), key=lambda item: item.since)
+        if mine:
             return RuleState(rule, state, mine, number, onset)
     return RuleState(rule, OK, (), number, onset)
-
-
-def _of_kind(conditions: Iterable[Symptom], kind: str) -> list[Symptom]:
-    return sorted((item for item in conditions if item.kind == kind), key=lambda item: item.since)

@@ -159,7 +159,7 @@ class AlertRuleShape(serializers.Serializer):
     prometheus_alert = serializers.CharField(source="rule.alert", help_text="Empty: only Headway evaluates it.")
     state = serializers.ChoiceField(STATES, help_text="external: only Prometheus evaluates it.")
     since = serializers.DateTimeField(allow_null=True)
-    places = serializers.ListField(child=serializers.CharField(), help_text="Subjects and pools.")
+    subjects = serializers.ListField(child=serializers.CharField(), help_text="Engines, jobs, or pools.")
     incident = serializers.IntegerField(allow_null=True, help_text="The last incident with it.")
     fired_at = serializers.DateTimeField(allow_null=True)
     channels = serializers.DictField(

@@ -51,7 +51,8 @@ async def _serve(port: int, viewers: int, engines: int) -> None:
     async def all_valid(seats: Any) -> Any:
         return dict.fromkeys(seats)
 
-    consumers.session_watch = lambda watch=SessionWatch(all_valid): watch  # type: ignore[assignment]
+    watch = SessionWatch(all_valid)
+    consumers.session_watch = lambda: watch  # type: ignore[assignment]
     routed = URLRouter(websocket_urlpatterns)
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
@@ -75,7 +76,7 @@ async def _serve(port: int, viewers: int, engines: int) -> None:
         await asyncio.to_thread(get_bus().publish, TOPIC, value)
         await asyncio.sleep(max(0.0, started + EVERY_S * (number + 1) - time.monotonic()))
     used_s, span_s = time.process_time() - begin, ROUNDS * EVERY_S
-    print(f"{len(feed._viewers)} viewers of {engines} engines: {100 * used_s / span_s:.1f} % of a core")
+    sys.stdout.write(f"{len(feed._viewers)} viewers of {engines} engines: {100 * used_s / span_s:.1f} % of a core\n")
     watching.kill()
     server.should_exit = True
     await serving

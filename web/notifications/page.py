@@ -39,7 +39,7 @@ SHAPES = {
 RULE_SHAPES = {
     "ok": "serving", "pending": "hot", "firing": "lost", "unknown": "unknown", "external": "",
 }  # fmt: skip
-NAMED_PLACES = 3
+NAMED_SUBJECTS = 3
 SAID = {
     "created": "Added.",
     "changed": "Changed.",
@@ -94,7 +94,7 @@ def rules(request: HttpRequest) -> HttpResponse:
     """Show each rule with its state, the last incident, and the channels that get its messages."""
     rows = rules_with_channels(timezone.now())
     counts = {name: sum(item.state == name for item in rows) for name in ("firing", "pending", "unknown")}
-    shown = [(item, RULE_SHAPES[item.state], some_names(item.places, NAMED_PLACES)) for item in rows]
+    shown = [(item, RULE_SHAPES[item.state], some_names(item.subjects, NAMED_SUBJECTS)) for item in rows]
     context = shell_context(
         request, page=PAGE, tabs=tabs(console_actor(request)), tab="rules", rows=shown, counts=counts
     )

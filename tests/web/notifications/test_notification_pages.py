@@ -130,5 +130,5 @@ def test_the_rules_page_and_the_api_show_states_and_channels(admin: Client, rout
     rules = {rule["name"]: rule for rule in answer.json()["results"]}
     burn = rules["burn"]
     assert (burn["state"], burn["incident"], burn["channels"]) == ("firing", incident.pk, {"pager": []})
-    assert burn["places"] == ["pool-0"]
+    assert burn["subjects"] == ["pool-0"]
     assert (rules["HeadwayBusLost"]["state"], rules["HeadwayBusLost"]["channels"]) == ("external", {})

@@ -8,7 +8,6 @@ import pytest
 from django.http import HttpResponse
 
 from controlplane.objectives.objective import Objective
-from controlplane.platform.format import percent
 from tests.web.role_clients import client_of, make_person, make_pool
 
 pytestmark = pytest.mark.django_db
@@ -23,7 +22,7 @@ def test_an_admin_sets_a_target_and_unknown_figures_are_dashes() -> None:
     admin, viewer = client_of(make_person("admin")), client_of(make_person("viewer"))
     empty = words(admin.get("/objectives"))
     assert "No objectives yet" in empty
-    assert f"{percent(0.9)} — — — — — —, — tenant , prompt length" in empty
+    assert "90.0 % — — — — — —, — tenant , prompt length" in empty
     assert "No publishes yet" in empty
     given = {"slug": "chat", "pool": "chat", "target": "97.5"}
     assert viewer.post("/objectives", given).status_code == 403
