@@ -8,7 +8,7 @@ from typing import Any
 from django.db.models import Q, QuerySet
 
 from controlplane.fleet.visibility import visible_pools
-from controlplane.platform.actor import Actor
+from controlplane.platform.actor import PROGRAM, Actor
 from controlplane.platform.models.audit_event import AuditEvent
 from controlplane.platform.role import Role
 from controlplane.platform.roles import may
@@ -28,6 +28,8 @@ class AuditFilter(SearchFilter):
     `since` and `until` are ISO 8601, in UTC unless they include an offset.
     """
 
+    by: str = ""
+    """Only changes by `people`, or only by `programs`; any other text matches both."""
     person: str = ""
     verb: str = ""
     """A verb such as engine.drain, or a prefix such as engine."""
@@ -51,6 +53,10 @@ def visible_events(actor: Actor) -> QuerySet[AuditEvent]:
 def search(actor: Actor, wanted: AuditFilter) -> QuerySet[AuditEvent]:
     """Return the visible events that match, newest first. Raises UnreadableFilterError."""
     events = visible_events(actor)
+    if wanted.by == "people":
+        events = events.exclude(via=PROGRAM)
+    elif wanted.by == "programs":
+        events = events.filter(via=PROGRAM)
     if wanted.person:
         events = events.filter(actor_name=wanted.person)
     if wanted.verb:

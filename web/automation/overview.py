@@ -14,9 +14,32 @@ from controlplane.automation.pool_policy import mode_in_force, pool_automation_o
 from controlplane.automation.reading import DOCUMENTS
 from controlplane.fleet.models.engine import Engine
 from controlplane.fleet.models.pool import Pool
-from controlplane.platform.format import moment, sentence
+from controlplane.platform.format import count, moment, sentence, some_names
 from controlplane.platform.models.job_run import JobRun, JobState
+from gateway.contracts.fleet_sample import PoolSample
+from web.automation.pool import late_words
 from web.automation.words import MODES, TITLES, change_words
+from web.fleet.topology.drawer import FRESH_S
+from web.live.feed import fleet_feed
+
+
+def overview_finding(rows: Sequence[dict[str, Any]]) -> str:
+    """Return the most important fact about all pools in one sentence."""
+    for row in rows:
+        if row["failed"]:
+            return f"{row['pool'].name}: {count(row['failed'], 'engine')} failed"
+    late = [row for row in rows if row["late"]]
+    if late:
+        more = f"; {count(len(late) - 1, 'more pool')} late" if late[1:] else ""
+        return f"{late[0]['pool'].name}: {late[0]['late'].rstrip('.')}{more}"
+    frozen = [row["pool"].name for row in rows if row["frozen"]]
+    if frozen:
+        return f"{some_names(frozen, 3)} frozen"
+    advice = [(row["pool"].name, item) for row in rows for item in row["automations"] if item["wants"]]
+    if advice:
+        name, item = advice[0]
+        return f"{name}: {item['title'].lower()} {item['mode'].lower()}: {item['wants'][0].lower()}{item['wants'][1:-1]}"
+    return f"{count(len(rows), 'pool')} steady, no action due" if rows else "Automation"
 
 
 def overview_rows(pools: Sequence[Pool], now: datetime) -> list[dict[str, Any]]:
@@ -36,6 +59,11 @@ def overview_rows(pools: Sequence[Pool], now: datetime) -> list[dict[str, Any]]:
     return [_row(pool, engines.get(pool.pk, []), actions[pool.pk], out[pool.pk], plans, now) for pool in pools]
 
 
+def _sampled_pools(now: datetime) -> Sequence[PoolSample]:
+    sample = fleet_feed().latest
+    return sample.pools if sample is not None and now.timestamp() - sample.at <= FRESH_S else ()
+
+
 def _row(
     pool: Pool,
     engines: Sequence[tuple[str, str, str, str]],
@@ -51,8 +79,11 @@ def _row(
     until = switches.override_until
     held = moment(until, now) if until is not None and until > now else None
     names = {engine_id: name for engine_id, name, _, _ in engines}
+    sample = next((item for item in _sampled_pools(now) if item.pool_id == pool.slug), None)
     return {
         "pool": pool,
+        "on_time": sample.on_time_share if sample is not None else None,
+        "late": late_words(sample, pool_policy(pool).automation.scaling),
         "wanted": len(wanted),
         "running": sum(report is not None and report.reachable for report in reports),
         "asleep": sum(desired == "asleep" for *_, desired in engines),

@@ -16,6 +16,19 @@ register = template.Library()
 _HIDDEN = mark_safe(' aria-hidden="true"')
 _UNTOLD = (None, "")
 """Values that represent a missing object; templates render its attributes as empty text."""
+_PAST = {
+    "cancel": "canceled",
+    "exit": "recorded the exit of",
+    "lost": "lost contact with",
+    "overrun": "overran",
+    "ready": "returned to service",
+    "retry": "retried",
+    "set": "set",
+    "silent": "lost contact with",
+    "stop": "stopped",
+    "withdraw": "withdrew",
+}
+"""Past tense of audit verbs that do not end with -ed."""
 
 for item in (
     words.brief_percent,
@@ -129,3 +142,10 @@ def ago(at: Moment | None, *, utc: bool = False, exact: bool = False) -> SafeStr
         return SafeString()
     title = at.exact if exact else f"{at.clock} UTC" if utc else at.clock
     return format_html('<time datetime="{}" title="{}">{}</time>', at.iso, title, at.ago)
+
+
+@register.filter
+def deed(verb: str) -> str:
+    """Return an audit verb in the past tense without its object: `engine.drain` becomes drained."""
+    first, *rest = verb.rpartition(".")[2].split("_")
+    return " ".join([_PAST.get(first, first + ("d" if first.endswith("e") else "ed")), *rest])

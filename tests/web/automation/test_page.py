@@ -338,7 +338,7 @@ def test_many_engines_take_as_many_queries_as_few(
         operator.get("/automation/chat")
     with django_assert_num_queries(17):
         operator.get("/automation/chat?fragment=1")
-    with django_assert_num_queries(9):
+    with django_assert_num_queries(10):
         operator.get("/automation")
 
 

@@ -64,7 +64,7 @@ def test_page_shows_forwarding_between_regions(
 ) -> None:
     show_sample(busy())
     page = text(viewer, "?fragment=1")
-    assert "asia does not reach us; each serves its own requests." in page
+    assert "Link asia → us is down; no requests are sent over it." in page
     assert "10.3/s to eu, 11" in page
     assert "3.9/s to asia, 4" in page
     assert "5 of 6" in page
