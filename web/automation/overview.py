@@ -38,7 +38,9 @@ def overview_finding(rows: Sequence[dict[str, Any]]) -> str:
     advice = [(row["pool"].name, item) for row in rows for item in row["automations"] if item["wants"]]
     if advice:
         name, item = advice[0]
-        return f"{name}: {item['title'].lower()} {item['mode'].lower()}: {item['wants'][0].lower()}{item['wants'][1:-1]}"
+        return (
+            f"{name}: {item['title'].lower()} {item['mode'].lower()}: {item['wants'][0].lower()}{item['wants'][1:-1]}"
+        )
     return f"{count(len(rows), 'pool')} steady, no action due" if rows else "Automation"
 
 
