@@ -7,7 +7,7 @@ which counts each request once.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -70,6 +70,20 @@ def attainment(objective: Objective, now: datetime) -> Attainment:
         budget_left=None if window is None else 1.0 - (1.0 - window) / (1.0 - target),
         target=target,
     )
+
+
+def on_time_since(since: Mapping[str, float], now: float) -> dict[str, float | None]:
+    """Return each pool's on-time share since the given time (unix seconds), over at most the last day.
+
+    Only columns of two minutes that lie completely after that time count; None: there is none yet.
+    """
+    last = int(now // COARSE_S) - 1
+    columns = read_past(COARSE_S, last - round(24 * _HOUR_S / COARSE_S), last, list(since)).columns if since else ()
+    readings: dict[str, list[tuple[float, float, float]]] = {pool: [] for pool in since}
+    for column in columns:
+        for pool, values in column.pools.items():
+            readings[pool].append((float(column.index * COARSE_S), values[_ON_TIME], values[_REQUESTS]))
+    return {pool: _share(readings[pool], at, now) for pool, at in since.items()}
 
 
 def _others() -> list[str]:

@@ -41,12 +41,13 @@ def verdict(
         when = f" by {state.changed_by}, {since.ago}" if since is not None else ""
         why = f": {state.why}" if state.why else ""
         return ("Frozen.", f"Automations of {pool.name} take no action. Frozen{when}{why}.")
-    if state.engines["failed"]:
-        failed = count(state.engines["failed"], "engine")
-        return (f"{failed} failed.", _sizes(state))
     advice = [card for card in cards if card.mode == "Advises" and not card.idle]
-    if late:
-        return (late, " ".join([_sizes(state), *(f"{card.title} advises to {card.wants}." for card in advice)]))
+    failed = f"{count(state.engines['failed'], 'engine')} failed." if state.engines["failed"] else ""
+    if failed or late:
+        return (
+            " ".join(filter(None, (failed, late))),
+            " ".join([_sizes(state), *(f"{card.title} advises to {card.wants}." for card in advice)]),
+        )
     if state.override_until is not None:
         return ("Engine count fixed.", _sizes(state))
     if state.actions:

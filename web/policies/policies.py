@@ -11,7 +11,9 @@ from django.utils import timezone
 from django.views.decorators.http import require_safe
 
 from controlplane.fleet.models.pool import Pool
-from controlplane.platform.format import NARROW_SPACE, UNKNOWN, count, or_dash, rate, setting
+from controlplane.objectives.attainment import on_time_since
+from controlplane.platform.format import NARROW_SPACE, UNKNOWN, count, moment, or_dash, rate, setting
+from controlplane.platform.models.audit_event import AuditEvent
 from controlplane.policies.document.text import completed
 from controlplane.policies.models.policy_version import PolicyVersion
 from controlplane.policies.reading import PolicyAccess, open_drafts, policies_of
@@ -24,6 +26,7 @@ from web.shell.console_request import console_actor
 from web.shell.frame import shell_context
 
 LISTED_DRAFTS = 3
+LISTED_CHANGES = 10
 
 
 TARGET_SHARE = 0.9
@@ -46,9 +49,25 @@ def policies(request: HttpRequest) -> HttpResponse:
         for state in states
         for pool in (state.visible or (None,))
     ]
+    live_since = {
+        pool.slug: state.live.published_at.timestamp()
+        for state in states
+        if state.live is not None and state.live.published_at is not None
+        for pool in state.visible
+    }
+    shares = on_time_since(live_since, now.timestamp())
+    for row in rows:
+        row["since_live"] = shares.get(row["pool"].slug) if row["pool"] else None
+    changes = AuditEvent.objects.filter(object_kind="policy", object_id__in=[item.policy.slug for item in states])
     waiting = sum(len(drafts[state.policy.pk]) for state in states)
     context = shell_context(
-        request, page="Policies", tab="policies", rows=rows, summary=_summary(states, waiting), silent=sample is None
+        request,
+        page="Policies",
+        tab="policies",
+        rows=rows,
+        changes=[(event, moment(event.at, now)) for event in changes.order_by("-at", "-pk")[:LISTED_CHANGES]],
+        summary=_summary(states, waiting),
+        silent=sample is None,
     )
     return render(request, "policies/policies.html", context)
 
