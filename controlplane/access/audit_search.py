@@ -8,7 +8,7 @@ from typing import Any
 from django.db.models import Q, QuerySet
 
 from controlplane.fleet.visibility import visible_pools
-from controlplane.platform.actor import PROGRAM, Actor
+from controlplane.platform.actor import API, PROGRAM, Actor
 from controlplane.platform.models.audit_event import AuditEvent
 from controlplane.platform.role import Role
 from controlplane.platform.roles import may
@@ -19,6 +19,10 @@ EXPORT_LIMIT = 5_000
 """Maximum number of events in one download."""
 NAMED_KINDS = ("engine", "api_key")
 """Kinds of objects that people identify by name and programs by a generated id."""
+
+
+_BY_PROGRAM = Q(via=PROGRAM) | Q(via=API, actor_name__startswith="key ")
+"""Changes by jobs, and by API keys, which programs use."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +58,9 @@ def search(actor: Actor, wanted: AuditFilter) -> QuerySet[AuditEvent]:
     """Return the visible events that match, newest first. Raises UnreadableFilterError."""
     events = visible_events(actor)
     if wanted.by == "people":
-        events = events.exclude(via=PROGRAM)
+        events = events.exclude(_BY_PROGRAM)
     elif wanted.by == "programs":
-        events = events.filter(via=PROGRAM)
+        events = events.filter(_BY_PROGRAM)
     if wanted.person:
         events = events.filter(actor_name=wanted.person)
     if wanted.verb:

@@ -53,7 +53,6 @@ def run_row(run: JobRun, now: datetime) -> dict[str, Any]:
         "of": of,
         "holder": _process(run.lease_owner) if _is_held(run, now) else "",
         "rest": _rest(run, now),
-        "lease_left": duration((run.lease_until - now).total_seconds()) if _is_held(run, now) else "",
         "outcome": outcome_words(run),
         "inputs": _shown(run.inputs),
         "plan": _shown(run.plan),
@@ -70,11 +69,11 @@ def _process(owner: str) -> str:
 
 
 def _rest(run: JobRun, now: datetime) -> str:
-    """Return when a run that no process holds last ran."""
+    """Return when a run that no process holds last ran, and in which process, if known."""
     if run.lease_until is None:
         return "no holder yet"
     ago = duration(max(0.0, (now - run.lease_until).total_seconds()))
-    return f"last ran {ago} ago"
+    return f"last ran {ago} ago" + (f" in {_process(run.lease_owner)}" if run.lease_owner else "")
 
 
 def _about(run: JobRun) -> str:

@@ -25,16 +25,11 @@ from web.live.feed import fleet_feed
 
 def overview_finding(rows: Sequence[dict[str, Any]]) -> str:
     """Return the most important fact about all pools in one sentence."""
-    for row in rows:
-        if row["failed"]:
-            return f"{row['pool'].name}: {count(row['failed'], 'engine')} failed"
-    late = [row for row in rows if row["late"]]
-    if late:
-        more = f"; {count(len(late) - 1, 'more pool')} late" if late[1:] else ""
-        return f"{late[0]['pool'].name}: {late[0]['late'].rstrip('.')}{more}"
-    frozen = [row["pool"].name for row in rows if row["frozen"]]
-    if frozen:
-        return f"{some_names(frozen, 3)} frozen"
+    late = [f"{row['pool'].name}: {row['late'].rstrip('.')}" for row in rows if row["late"]]
+    failed = [f"{row['pool'].name}: {count(row['failed'], 'engine')} failed" for row in rows if row["failed"]]
+    frozen = [f"{row['pool'].name} is frozen" for row in rows if row["frozen"]]
+    if wrong := [*failed, *late, *frozen]:
+        return some_names(wrong, 2)
     advice = [(row["pool"].name, item) for row in rows for item in row["automations"] if item["wants"]]
     if advice:
         name, item = advice[0]

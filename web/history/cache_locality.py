@@ -14,7 +14,7 @@ from django.views.decorators.http import require_safe
 from controlplane.fleet.models.pool import Pool
 from controlplane.history.cache_locality.intake import PoolCacheReport, cache_locality_intake
 from controlplane.history.cache_locality.rings import engine_id_of
-from controlplane.platform.format import count, percent, span
+from controlplane.platform.format import UNKNOWN, count, percent, short, span
 from web.fleet.topology.drawer import FRESH_S
 from web.history.cache_locality_hits import WINDOWS, hits_finding, hits_picture, pool_hits, ttft_picture
 from web.history.cache_locality_prefixes import Link, prefix_finding, prefix_picture
@@ -49,13 +49,15 @@ def _totals(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     prompt = sum(sample.prompt_tokens_per_s for sample in samples)
     cached = sum(sample.prompt_tokens_per_s * sample.hit_share for sample in samples)
     hits = [row["hits"] for row in rows if row["locality"] is not None]
-    share, totals = (cached / prompt if prompt else None), {"cached": cached, "computed": prompt - cached}
+    share = cached / prompt if prompt else None
+    sources = (short(cached), short(prompt - cached)) if samples else (UNKNOWN, UNKNOWN)
+    totals: dict[str, Any] = {"cached": sources[0], "computed": sources[1]}
     for name in ("compared", "differing", "believed_tokens", "reported_tokens", "doubted"):
         totals[name] = sum(item[name] for item in hits)
     finding = "No prompt tokens in the last seconds" if share is None else f"{percent(share)} of prompt tokens cached"
     if totals["doubted"]:
         finding += f"; the index of {count(totals['doubted'], 'engine')} is inexact"
-    return {**totals, "known": bool(samples), "share": share, "finding": finding}
+    return {**totals, "share": share, "finding": finding}
 
 
 def _hot(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -127,13 +129,4 @@ def pool_pictures(report: PoolCacheReport, asked_for: dict[str, str], link: Link
 def _row(pool: Pool, report: PoolCacheReport | None) -> dict[str, Any]:
     if report is None:
         return {"pool": pool, "locality": None}
-    locality = report.pool
-    hottest = max(
-        (prefix for prefix in locality.prefixes), key=lambda item: (item.level == 0, item.requests), default=None
-    )
-    return {
-        "pool": pool,
-        "locality": locality,
-        "hottest": hottest,
-        "hits": pool_hits(locality),
-    }
+    return {"pool": pool, "locality": report.pool, "hits": pool_hits(report.pool)}

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from controlplane.kv_nodes.models.kv_node import LIVE, KvNode, KvNodeState
-from controlplane.platform.format import count, rate, some_names
+from controlplane.platform.format import NARROW_SPACE, UNKNOWN, byte_rate, count, rate, some_names
 from kvstore.node.node_report import LinkReport, NodeReport, TierReport
 from planning.kv_moves.compression_advice import CompressionAdvice, compression_advice
 from routing.values.prepared_struct import prepared
@@ -28,11 +28,15 @@ def finding(rows: Sequence[NodeRow]) -> dict[str, Any]:
         "used": sum(tier.used_slots * row.slot_bytes for row in live for tier in row.report.tiers),
         "hits": hits,
         "asked": None if hits is None or misses is None else hits + misses,
-        "sent": _total(row.sent_per_s(link) for row in live for link in row.report.links),
+        "sent_words": rate_words(_total(row.sent_per_s(link) for row in live for link in row.report.links)),
         "leaving": _total(row.leaving_per_s for row in live),
         "corrupt": sum(row.corrupt for row in live),
-        "repaired": sum(row.report.repaired for row in live),
     }
+
+
+def rate_words(per_s: float | None) -> str:
+    """Return bytes per second in words: a dash if unknown."""
+    return UNKNOWN if per_s is None else byte_rate(per_s) or f"0{NARROW_SPACE}B/s"
 
 
 def _total(rates: Iterable[float | None]) -> float | None:

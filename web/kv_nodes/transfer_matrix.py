@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import log1p
 
 from kvstore.node.node_report import LinkReport
-from web.kv_nodes.node_rows import NodeRow
+from web.kv_nodes.node_rows import NodeRow, rate_words
 
 MAX_NODES, MAX_CLIENTS = 8, 24
 _LEVELS, _RANGE = 9, 1000.0
@@ -19,8 +19,8 @@ class TransferLine:
     """One client of the nodes: an engine, or another node."""
 
     name: str
-    cells: tuple[tuple[LinkReport, int, float | None] | None, ...]
-    """Link from each node, its color, 0 (nothing) to 8 (the fastest of all links), logarithmic, and its bytes/s."""
+    cells: tuple[tuple[LinkReport, int, str] | None, ...]
+    """Link from each node, its color, 0 (nothing) to 8 (the fastest of all links), logarithmic, and its rate."""
     sent: int
     kept: int
 
@@ -31,8 +31,8 @@ class Matrix:
 
     nodes: tuple[str, ...]
     lines: tuple[TransferLine, ...]
-    most: float
-    """Bytes per second of the busiest link."""
+    most: str
+    """Rate of the busiest link."""
     more: int
     """Number of omitted clients."""
 
@@ -53,7 +53,7 @@ def transfer_matrix(rows: Sequence[NodeRow], names: Mapping[str, str]) -> Matrix
     for peer in shown:
         links = clients[peer]
         cells = tuple(
-            (links[row.name], _level(rates[row.name, peer] or 0.0, most), rates[row.name, peer])
+            (links[row.name], _level(rates[row.name, peer] or 0.0, most), rate_words(rates[row.name, peer]))
             if row.name in links
             else None
             for row in nodes
@@ -61,7 +61,7 @@ def transfer_matrix(rows: Sequence[NodeRow], names: Mapping[str, str]) -> Matrix
         sent, kept = (sum(getattr(item, name) for item in links.values()) for name in ("sent_bytes", "received_bytes"))
         lines.append(TransferLine(names.get(peer, peer), cells, sent, kept))
     lines.sort(key=lambda line: line.name)
-    return Matrix(tuple(row.name for row in nodes), tuple(lines), most, len(clients) - len(shown))
+    return Matrix(tuple(row.name for row in nodes), tuple(lines), rate_words(most), len(clients) - len(shown))
 
 
 def _level(rate: float, most: float) -> int:

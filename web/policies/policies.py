@@ -83,7 +83,6 @@ def _row(
     live = state.live
     document = completed(live.document) if live else {}
     pool_sample = next((item for item in sample.pools if pool and item.pool_id == pool.slug), None) if sample else None
-    published_at = live.published_at if live else None
     share = pool_sample.on_time_share if pool_sample else None
     return {
         "policy": state.policy,
@@ -94,7 +93,7 @@ def _row(
         "slo": or_dash(document.get("ttft_slo_s"), setting),
         "requests": rate(pool_sample.requests_per_s) if pool_sample else UNKNOWN,
         "on_time": share,
-        "on_time_note": _window_words(pool, pool_sample, sample, state.live_number, published_at, now),
+        "on_time_note": _window_words(pool, pool_sample, sample, state.live_number),
         "low": share is not None and share < TARGET_SHARE,
         "drafts": [version_facts(draft, now) for draft in drafts[:LISTED_DRAFTS]],
         "more_drafts": max(0, len(drafts) - LISTED_DRAFTS),
@@ -109,10 +108,8 @@ def _window_words(
     pool_sample: PoolSample | None,
     sample: FleetSample | None,
     live: int | None,
-    published_at: datetime | None,
-    now: datetime,
 ) -> str:
-    """Return the window in which the share was measured, and how much of it the live version covered."""
+    """Return the window in which the share was measured, or why there is no share."""
     if pool is None:
         return "used by no pool"
     if pool_sample is None or sample is None:
@@ -121,11 +118,7 @@ def _window_words(
         return f"the gateway still runs v{pool_sample.policy_version}"
     if pool_sample.on_time_share is None:
         return "no requests yet"
-    window_s = sample.window_s
-    age_s = (now - published_at).total_seconds() if published_at else window_s
-    if age_s >= window_s:
-        return f"last {window_s:.0f}{NARROW_SPACE}s"
-    return f"last {window_s:.0f}{NARROW_SPACE}s, of which {max(age_s, 0):.0f}{NARROW_SPACE}s with v{live}"
+    return f"last {sample.window_s:.0f}{NARROW_SPACE}s"
 
 
 def _summary(states: list[PolicyAccess], waiting: int) -> str:

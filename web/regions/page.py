@@ -8,7 +8,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
-from controlplane.platform.format import count, percent, some_names
+from controlplane.platform.format import NARROW_SPACE, UNKNOWN, count, percent, some_names
 from controlplane.platform.live_fleet.samples import fleet_samples
 from web.regions.flow import flow
 from web.regions.region_rows import RegionRow, region_rows
@@ -35,11 +35,11 @@ def regions(request: HttpRequest) -> HttpResponse:
         rows=rows,
         flow=flow(rows),
         finding=_finding(rows),
-        arriving=f"{arriving:.1f}",
+        arriving=f"{arriving:.1f}{NARROW_SPACE}/s",
         forwarded=percent(forwarded / arriving if arriving else None),
         forwarded_per_s=f"{forwarded:.1f}",
         queued=sum(row.queued for row in rows),
-        links_up=sum(link.up for link in links),
+        up=f"{sum(link.up for link in links)} of {len(links)}" if links else UNKNOWN,
         links=len(links),
         fragment=f"{ADDRESS}?fragment=1",
     )

@@ -117,7 +117,7 @@ def test_changes_by_programs_are_listed_on_request_and_repetitions_share_a_row(v
     assert 'changed <span class="faint">pool</span> chat' in page
     page = show(viewer, "?by=programs")
     assert len(rows(page)) == 1
-    assert 'quarantined <span class="faint">engine</span> e-17 and e-18' in page
+    assert 'quarantined <span class="faint">engine</span> e-17, e-18' in page
     assert "2×" in page
     assert len(rows(show(viewer, "?by=all"))) == 2
     assert len(json.loads(viewer.get("/audit/events.json?by=programs").content)["events"]) == 2

@@ -18,8 +18,8 @@ from tests.web.role_clients import make_pool
 from web.live.feed import FleetFeed
 
 pytestmark = pytest.mark.django_db
-QUERIES = 9
-"""Session, person, roles, visible pools, policies with their live versions, their pools, drafts."""
+QUERIES = 11
+"""Session, person, roles, visible pools, policies with their live versions, pools, drafts, history, changes."""
 
 
 @pytest.mark.parametrize("policies", [1, 12])
