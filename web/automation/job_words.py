@@ -64,8 +64,7 @@ def run_row(run: JobRun, now: datetime) -> dict[str, Any]:
 
 def _process(owner: str) -> str:
     """Return a lease owner (host:process:thread) in words."""
-    host, _, process = owner.partition(":")
-    return f"process {process.partition(':')[0]} on {host}" if process else owner
+    return ", process ".join(owner.split(":")[:2])
 
 
 def _rest(run: JobRun, now: datetime) -> str:

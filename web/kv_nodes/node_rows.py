@@ -88,8 +88,6 @@ SHAPES = {
     KvNodeState.SILENT: "lost",
 }
 _UNTOLD = NodeReport()
-FULL = 99
-"""Percent in use from which a tier counts as full."""
 _MEDIA = (("CPU", "DRAM"), ("STORAGE", "SSD"))
 
 
@@ -136,7 +134,7 @@ class NodeRow:
     def is_full(self) -> bool:
         """Whether all tiers are full."""
         shares = [percent for _, tier, _, percent, *_ in self.tiers if tier is not None]
-        return bool(shares) and min(shares) >= FULL
+        return bool(shares) and min(shares) >= 100
 
     def per_s(self, count: int, before: int) -> float | None:
         """Return a counter's rate per second; None if it is unknown."""

@@ -21,7 +21,6 @@ class TransferLine:
     name: str
     cells: tuple[tuple[LinkReport, int, str] | None, ...]
     """Link from each node, its color, 0 (nothing) to 8 (the fastest of all links), logarithmic, and its rate."""
-    sent: int
     kept: int
 
 
@@ -58,8 +57,8 @@ def transfer_matrix(rows: Sequence[NodeRow], names: Mapping[str, str]) -> Matrix
             else None
             for row in nodes
         )
-        sent, kept = (sum(getattr(item, name) for item in links.values()) for name in ("sent_bytes", "received_bytes"))
-        lines.append(TransferLine(names.get(peer, peer), cells, sent, kept))
+        kept = sum(item.received_bytes for item in links.values())
+        lines.append(TransferLine(names.get(peer, peer), cells, kept))
     lines.sort(key=lambda line: line.name)
     return Matrix(tuple(row.name for row in nodes), tuple(lines), rate_words(most), len(clients) - len(shown))
 

@@ -68,9 +68,9 @@ def gain(seconds: float | None) -> str:
 
 
 @register.simple_block_tag
-def tile(content: str, label: str, figure: str) -> SafeString:
+def tile(content: str, label: str, figure: object) -> SafeString:
     """Return a key figure with its label; the content is a line of context, whose title shows if it is cut."""
-    number, gap, unit = figure.rpartition(words.NARROW_SPACE)
+    number, gap, unit = str(figure).rpartition(words.NARROW_SPACE)
     note = SafeString(joined_lines(content))
     return format_html(
         '<div class="tile"><p class="tile-label"><span>{}</span></p><p class="tile-value"><b>{}</b>{}</p>'
