@@ -76,7 +76,7 @@ def tile(content: str, label: str, figure: object) -> SafeString:
         '<div class="tile"><p class="tile-label"><span>{}</span></p><p class="tile-value"><b>{}</b>{}</p>'
         '<p class="tile-note" title="{}">{}</p></div>',
         label,
-        number if gap else figure,
+        number if gap else unit,
         format_html("<small>{}</small>", unit) if gap else "",
         note,
         note,

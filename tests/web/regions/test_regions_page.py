@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
+import msgspec
 import pytest
 from django.test import Client
 
@@ -57,6 +58,17 @@ def test_single_region_fleet_shows_how_to_add_regions(viewer: Client) -> None:
     page = text(viewer)
     assert "No gateway has other regions configured" in page
     assert "HEADWAY_REGION_PEERS" in page
+
+
+def test_single_region_shows_its_traffic_and_engines(
+    viewer: Client, show_sample: Callable[[FleetSample | None], None]
+) -> None:
+    fleet = sample()
+    show_sample(msgspec.structs.replace(fleet, pools=fleet.pools[:1]))
+    page = text(viewer)
+    assert f"asia, the only region: {fleet.pools[0].requests_per_s:.1f} requests/s, " in page
+    assert "Where requests arrive" not in page
+    assert "No gateway has other regions configured" in page
 
 
 def test_page_shows_forwarding_between_regions(
