@@ -60,6 +60,7 @@ def audit(request: HttpRequest) -> HttpResponse:
         page="Audit",
         kept_days=settings.AUDIT_RETENTION_DAYS,
         rows=_rows(events, now, wanted),
+        shown=len(events),
         filter=wanted,
         chips=[chip for chip in filter_chips(ADDRESS, wanted.given, _LABELS) if chip["name"] != "by"],
         picks=[

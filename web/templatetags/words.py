@@ -19,6 +19,7 @@ _UNTOLD = (None, "")
 _PAST = {
     "cancel": "canceled",
     "exit": "recorded the exit of",
+    "learn": "learned the costs of",
     "lost": "lost contact with",
     "overrun": "overran",
     "ready": "returned to service",
