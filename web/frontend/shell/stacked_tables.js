@@ -11,7 +11,9 @@ export function labelCells(root) {
     table.dataset.stacked = '';
     const labels = [...head.cells].map((cell) => cell.textContent?.replace(/\s+/g, ' ').trim() ?? '');
     for (const row of [...table.tBodies].flatMap((body) => [...body.rows])) {
-      for (const cell of [...row.cells].slice(1)) if (labels[cell.cellIndex]) cell.dataset.label = labels[cell.cellIndex];
+      for (const cell of [...row.cells].slice(1)) {
+        if (labels[cell.cellIndex]) cell.dataset.label = labels[cell.cellIndex];
+      }
     }
   }
 }
