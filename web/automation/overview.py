@@ -16,7 +16,6 @@ from controlplane.fleet.models.engine import Engine
 from controlplane.fleet.models.pool import Pool
 from controlplane.platform.format import count, moment, sentence, some_names
 from controlplane.platform.models.job_run import JobRun, JobState
-from gateway.contracts.fleet_sample import PoolSample
 from web.automation.pool import late_words
 from web.automation.words import MODES, TITLES, change_words
 from web.fleet.topology.drawer import FRESH_S
@@ -56,11 +55,6 @@ def overview_rows(pools: Sequence[Pool], now: datetime) -> list[dict[str, Any]]:
     return [_row(pool, engines.get(pool.pk, []), actions[pool.pk], out[pool.pk], plans, now) for pool in pools]
 
 
-def _sampled_pools(now: datetime) -> Sequence[PoolSample]:
-    sample = fleet_feed().latest
-    return sample.pools if sample is not None and now.timestamp() - sample.at <= FRESH_S else ()
-
-
 def _row(
     pool: Pool,
     engines: Sequence[tuple[str, str, str, str]],
@@ -76,7 +70,9 @@ def _row(
     until = switches.override_until
     held = moment(until, now) if until is not None and until > now else None
     names = {engine_id: name for engine_id, name, _, _ in engines}
-    sample = next((item for item in _sampled_pools(now) if item.pool_id == pool.slug), None)
+    latest = fleet_feed().latest
+    fresh = latest.pools if latest is not None and now.timestamp() - latest.at <= FRESH_S else ()
+    sample = next((item for item in fresh if item.pool_id == pool.slug), None)
     return {
         "pool": pool,
         "on_time": sample.on_time_share if sample is not None else None,

@@ -156,12 +156,7 @@ def _page(
 
 def _traffic(matrix: Sequence[tuple[str, str, list[Hop]]], regions: Sequence[str]) -> str:
     """Return the requests per second that gateways forward over the changed hops; empty if there are none."""
-    changed = {
-        (origin, region)
-        for _, origin, hops in matrix
-        for region, (_, _, differs) in zip(regions, hops, strict=True)
-        if differs
-    }
+    changed = {(origin, regions[at]) for _, origin, hops in matrix for at, hop in enumerate(hops) if hop[2]}
     sample, rates = fleet_samples().latest, Counter[tuple[str, str]]()
     for gateway in sample.regions if sample is not None else ():
         rates.update({(gateway.region, region): per_s for region, per_s in gateway.forwarded_per_s.items()})
