@@ -8,7 +8,7 @@ from typing import Any
 from django.db.models import Q, QuerySet
 
 from controlplane.fleet.visibility import visible_pools
-from controlplane.platform.actor import Actor
+from controlplane.platform.actor import API, PROGRAM, Actor
 from controlplane.platform.models.audit_event import AuditEvent
 from controlplane.platform.role import Role
 from controlplane.platform.roles import may
@@ -21,6 +21,10 @@ NAMED_KINDS = ("engine", "api_key")
 """Kinds of objects that people identify by name and programs by a generated id."""
 
 
+_BY_PROGRAM = Q(via=PROGRAM) | Q(via=API, actor_name__startswith="key ")
+"""Changes by jobs, and by API keys, which programs use."""
+
+
 @dataclass(frozen=True, slots=True)
 class AuditFilter(SearchFilter):
     """Search conditions; an empty field matches everything.
@@ -28,6 +32,8 @@ class AuditFilter(SearchFilter):
     `since` and `until` are ISO 8601, in UTC unless they include an offset.
     """
 
+    by: str = ""
+    """Only changes by `people`, or only by `programs`; any other text matches both."""
     person: str = ""
     verb: str = ""
     """A verb such as engine.drain, or a prefix such as engine."""
@@ -51,6 +57,10 @@ def visible_events(actor: Actor) -> QuerySet[AuditEvent]:
 def search(actor: Actor, wanted: AuditFilter) -> QuerySet[AuditEvent]:
     """Return the visible events that match, newest first. Raises UnreadableFilterError."""
     events = visible_events(actor)
+    if wanted.by == "people":
+        events = events.exclude(_BY_PROGRAM)
+    elif wanted.by == "programs":
+        events = events.filter(_BY_PROGRAM)
     if wanted.person:
         events = events.filter(actor_name=wanted.person)
     if wanted.verb:

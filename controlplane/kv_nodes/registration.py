@@ -66,9 +66,17 @@ def _stored(node: KvNode, now: datetime, content: dict[str, Any]) -> KvNodeRepor
     left = {pin_of(item) for item in content["pins"]}
     old = KvNodeReport.objects.filter(node=node).first()
     unpin = [item for item in old.unpin if pin_of(item) in left] if old is not None else []
-    values = {"received_at": now, "content": content, "unpin": unpin}
+    values = {"received_at": now, "content": content, "unpin": unpin, "earlier": _earlier(old, content)}
     stored, _ = KvNodeReport.objects.update_or_create(node=node, defaults=values)
     return stored
+
+
+def _earlier(old: KvNodeReport | None, content: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the counters of the last two reports; none after a restart, which resets them."""
+    if old is None or content["stored"] < old.content.get("stored", 0):
+        return []
+    counters = {name: old.content.get(name, []) for name in ("tiers", "links", "misses", "stored")}
+    return [*old.earlier, {"at": old.received_at.timestamp(), "counters": counters}][-2:]
 
 
 def _verb(node: KvNode, changes: dict[str, Any]) -> str:

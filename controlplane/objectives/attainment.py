@@ -7,7 +7,7 @@ which counts each request once.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, TypeAlias
@@ -140,6 +140,16 @@ def _interval(readings: list[Reading]) -> OnTimeInterval:
     spread = _Z**2 / number
     middle, half = share + spread / 2, _Z * math.sqrt(share * (1 - share) / number + spread / number / 4)
     return share, (middle - half) / (1 + spread), (middle + half) / (1 + spread)
+
+
+def on_time_since(since: Mapping[str, datetime], now: datetime) -> dict[str, float | None]:
+    """Return each pool's on-time share since the given time, over at most the last day.
+
+    Only columns of two minutes that lie completely after that time count; None: there is none yet.
+    """
+    earliest = max(min(since.values(), default=now), now - timedelta(days=1))
+    readings = _readings(earliest, now, since) if since else {}
+    return {pool: _share(readings.get(pool, []), at.timestamp(), now.timestamp()) for pool, at in since.items()}
 
 
 def _others() -> list[str]:

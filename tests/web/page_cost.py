@@ -90,7 +90,7 @@ def main() -> int:
     from tests.web import fake_console
 
     settings.ALLOWED_HOSTS = ["testserver"]
-    fake_console.prepare(argparse.Namespace(engines=engines, pools=2))
+    fake_console.prepare(argparse.Namespace(engines=engines, pools=2, removed_ago=0))
     User.objects.create_superuser("admin", password="")
     remember(engines)
     over = 0

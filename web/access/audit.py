@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
+from dataclasses import replace
 from datetime import UTC, datetime
+from itertools import groupby
 from time import perf_counter
 from typing import Any
 from urllib.parse import urlencode
@@ -17,8 +20,8 @@ from django.views.decorators.http import require_safe
 
 from controlplane.access.audit_search import EXPORT_LIMIT, NAMED_KINDS, AuditFilter, exported, search, visible_events
 from controlplane.fleet.visibility import visible_pools
-from controlplane.platform.actor import Actor
-from controlplane.platform.format import moment
+from controlplane.platform.actor import PROGRAM, Actor
+from controlplane.platform.format import moment, some_names
 from controlplane.platform.models.audit_event import AuditEvent
 from controlplane.platform.search_filter import UnreadableFilterError
 from controlplane.policies.document.diff import DiffRun, diff_runs
@@ -30,14 +33,19 @@ ADDRESS = "/audit"
 PAGE_ROWS = 50
 COUNT_LIMIT = 10_000
 MAX_POOLS = 1000
+_BY = (("people", "People"), ("programs", "Programs"), ("all", "Everyone"))
 _LABELS = {"request": "request id", "since": "from", "until": "to"}
 
 
 @require_safe
 def audit(request: HttpRequest) -> HttpResponse:
-    """Show one page of audit events, and the selected event with its values before and after the change."""
+    """Show one page of audit events, and the selected event with its values before and after the change.
+
+    Without a filter only changes by people are listed: programs record many more.
+    """
     now, begin_s = timezone.now(), perf_counter()
     actor, wanted = console_actor(request), AuditFilter.of(request.GET)
+    wanted = wanted if wanted.given else replace(wanted, by="people")
     problem, events, older, newer, total = "", [], None, None, 0
     try:
         matches = search(actor, wanted)
@@ -51,9 +59,13 @@ def audit(request: HttpRequest) -> HttpResponse:
         request,
         page="Audit",
         kept_days=settings.AUDIT_RETENTION_DAYS,
-        rows=[_row(event, now, wanted) for event in events],
+        rows=_rows(events, now, wanted),
+        shown=len(events),
         filter=wanted,
-        chips=filter_chips(ADDRESS, wanted.given, _LABELS),
+        chips=[chip for chip in filter_chips(ADDRESS, wanted.given, _LABELS) if chip["name"] != "by"],
+        picks=[
+            (words, with_query(ADDRESS, **{**wanted.given, "by": by}), by == (wanted.by or "all")) for by, words in _BY
+        ],
         pools=list(visible_pools(actor).order_by("slug").values_list("slug", flat=True)[:MAX_POOLS]),
         problem=problem,
         total=total,
@@ -127,6 +139,23 @@ def _runs(event: AuditEvent) -> tuple[DiffRun, ...]:
     if event.before is None and event.after is None:
         return ()
     return diff_runs(*(ABSENT if item is None else item for item in (event.before, event.after)))
+
+
+def _rows(events: Iterable[AuditEvent], now: datetime, wanted: AuditFilter) -> list[dict[str, Any]]:
+    """Return one row per event; consecutive equal changes by a program share one row."""
+    rows = []
+    for _, group in groupby(events, _sameness):
+        alike = list(group)
+        names = list(dict.fromkeys(map(_name, reversed(alike))))
+        row = {**_row(alike[0], now, wanted), "times": len(alike), "first": moment(alike[-1].at, now)}
+        rows.append({**row, "object": some_names(names, 3), "ids": {event.pk for event in alike}})
+    return rows
+
+
+def _sameness(event: AuditEvent) -> tuple[object, ...]:
+    if event.via != PROGRAM:
+        return (event.pk,)
+    return (event.actor_name, event.verb, event.object_kind, event.pool_slug)
 
 
 def _row(event: AuditEvent, now: datetime, wanted: AuditFilter) -> dict[str, Any]:

@@ -30,6 +30,8 @@ class AutomationCard:
     title: str
     mode: str
     shape: str
+    wants: str
+    """The action that the automation wants, as the second half of a sentence; empty if it wants none."""
     state: str
     """One sentence: what the automation does or would do now."""
     reasons: tuple[str, ...]
@@ -87,6 +89,7 @@ def _card(
         title=TITLES[automation.job],
         mode=word,
         shape=shape,
+        wants=wants,
         state=_state(automation, wants),
         reasons=tuple(sentence(item["text"]) for item in automation.plan.get("reasons", ()) if item.get("text")),
         idle=not wants,
@@ -152,7 +155,11 @@ def _note(automation: AutomationStatus) -> str:
         return f"{plan.get('prefill', 0)} prefill, {plan.get('decode', 0)} decode, {known}"
     if automation.job == "rebalance" and isinstance(plan.get("load_cv"), int | float):
         share = plan.get("recomputed_share")
-        again = f", {percent(share)} recomputed" if isinstance(share, int | float) else ""
+        again = (
+            f", {percent(share)} of prompt tokens recomputed though cached elsewhere"
+            if isinstance(share, int | float)
+            else ""
+        )
         return f"load CV {plan['load_cv']:.2f}, {count(len(plan.get('hot', ())), 'hot engine')}{again}"
     if automation.job == "engine_health" and automation.at is not None:
         states = [item.get("state") for item in plan.get("verdicts", ())]

@@ -51,9 +51,8 @@ def run_row(run: JobRun, now: datetime) -> dict[str, Any]:
         "progress": progress_words(run.progress),
         "done": done,
         "of": of,
-        "holder": run.lease_owner if _is_held(run, now) else "",
+        "holder": _process(run.lease_owner) if _is_held(run, now) else "",
         "rest": _rest(run, now),
-        "lease_left": duration((run.lease_until - now).total_seconds()) if _is_held(run, now) else "",
         "outcome": outcome_words(run),
         "inputs": _shown(run.inputs),
         "plan": _shown(run.plan),
@@ -63,12 +62,17 @@ def run_row(run: JobRun, now: datetime) -> dict[str, Any]:
     }
 
 
+def _process(owner: str) -> str:
+    """Return a lease owner (host:process:thread) in words."""
+    return ", process ".join(owner.split(":")[:2])
+
+
 def _rest(run: JobRun, now: datetime) -> str:
-    """Return when a run that no process holds last ran, and which process held it last, if known."""
+    """Return when a run that no process holds last ran, and in which process, if known."""
     if run.lease_until is None:
         return "no holder yet"
     ago = duration(max(0.0, (now - run.lease_until).total_seconds()))
-    return f"last ran {ago} ago" + (f" by {run.lease_owner}" if run.lease_owner else "")
+    return f"last ran {ago} ago" + (f" in {_process(run.lease_owner)}" if run.lease_owner else "")
 
 
 def _about(run: JobRun) -> str:

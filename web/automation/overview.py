@@ -14,9 +14,28 @@ from controlplane.automation.pool_policy import mode_in_force, pool_automation_o
 from controlplane.automation.reading import DOCUMENTS
 from controlplane.fleet.models.engine import Engine
 from controlplane.fleet.models.pool import Pool
-from controlplane.platform.format import moment, sentence
+from controlplane.platform.format import count, moment, sentence, some_names
 from controlplane.platform.models.job_run import JobRun, JobState
+from web.automation.pool import late_words
 from web.automation.words import MODES, TITLES, change_words
+from web.fleet.topology.drawer import FRESH_S
+from web.live.feed import fleet_feed
+
+
+def overview_finding(rows: Sequence[dict[str, Any]]) -> str:
+    """Return the most important fact about all pools in one sentence."""
+    late = [f"{row['pool'].name}: {row['late'].rstrip('.')}" for row in rows if row["late"]]
+    failed = [f"{row['pool'].name}: {count(row['failed'], 'engine')} failed" for row in rows if row["failed"]]
+    frozen = [f"{row['pool'].name} is frozen" for row in rows if row["frozen"]]
+    if wrong := [*failed, *late, *frozen]:
+        return some_names(wrong, 2)
+    advice = [(row["pool"].name, item) for row in rows for item in row["automations"] if item["wants"]]
+    if advice:
+        name, item = advice[0]
+        return (
+            f"{name}: {item['title'].lower()} {item['mode'].lower()}: {item['wants'][0].lower()}{item['wants'][1:-1]}"
+        )
+    return f"{count(len(rows), 'pool')} steady, no action due" if rows else "Automation"
 
 
 def overview_rows(pools: Sequence[Pool], now: datetime) -> list[dict[str, Any]]:
@@ -51,8 +70,13 @@ def _row(
     until = switches.override_until
     held = moment(until, now) if until is not None and until > now else None
     names = {engine_id: name for engine_id, name, _, _ in engines}
+    latest = fleet_feed().latest
+    fresh = latest.pools if latest is not None and now.timestamp() - latest.at <= FRESH_S else ()
+    sample = next((item for item in fresh if item.pool_id == pool.slug), None)
     return {
         "pool": pool,
+        "on_time": sample.on_time_share if sample is not None else None,
+        "late": late_words(sample, pool_policy(pool).automation.scaling),
         "wanted": len(wanted),
         "running": sum(report is not None and report.reachable for report in reports),
         "asleep": sum(desired == "asleep" for *_, desired in engines),

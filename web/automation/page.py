@@ -17,8 +17,9 @@ from controlplane.platform.actor import Actor
 from controlplane.platform.format import moment
 from controlplane.platform.role import Role
 from controlplane.platform.roles import may
-from web.automation.overview import overview_rows
+from web.automation.overview import overview_finding, overview_rows
 from web.automation.past import automation_past
+from web.automation.plan_rows import plan_rows
 from web.automation.pool import pool_page
 from web.automation.questions import AutomationQuestion, ask
 from web.history.past_range import RANGES, BadRangeError, stretch_of
@@ -44,10 +45,19 @@ SAID = {
 
 @require_safe
 def automation(request: HttpRequest) -> HttpResponse:
-    """Show one row per pool: who controls it, and what its automations do."""
+    """Show one row per pool, with what its automations do, and their recent plans."""
     now = timezone.now()
     pools = shown_pools(console_actor(request))
-    context = shell_context(request, page="Automation", rows=overview_rows(pools, now), at=moment(now, now))
+    rows = overview_rows(pools, now)
+    context = shell_context(
+        request,
+        page="Automation",
+        rows=rows,
+        finding=overview_finding(rows),
+        plans=plan_rows(pools, now),
+        several=len(pools) > 1,
+        at=moment(now, now),
+    )
     return render(request, "automation/page.html", context)
 
 

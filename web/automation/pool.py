@@ -8,37 +8,46 @@ from typing import Any
 
 from controlplane.automation.engine_actions import started_names
 from controlplane.automation.models.engine_action import EngineAction
-from controlplane.automation.models.plan_record import PlanRecord
 from controlplane.automation.observation import fleet_observation
 from controlplane.automation.pool_policy import pool_automation_of, pool_policy
 from controlplane.automation.reading import PoolAutomationState, pool_state
 from controlplane.fleet.models.engine import Engine
 from controlplane.fleet.models.pool import ActuatorKind, Pool
 from controlplane.platform.actor import Actor
-from controlplane.platform.format import count, moment, percent, sentence, span
+from controlplane.platform.format import count, moment, percent, span
 from controlplane.platform.role import Role
 from controlplane.platform.roles import may
 from gateway.contracts.fleet_sample import EngineSample, PoolSample
 from planning.documents.scaling_document import ScalingDocument
 from web.automation.actions import SHOWN_ENDED, SHOWN_OPEN, action_row
 from web.automation.cards import AutomationCard, automation_cards, last_changes
-from web.automation.words import MODES, TITLES, action_words
+from web.automation.plan_rows import plan_rows
+from web.automation.words import action_words
 from web.fleet.topology.drains import drain_watch
 from web.fleet.topology.drawer import FRESH_S
 from web.live.engine_health import watched
 from web.live.feed import fleet_feed
 
 
-def verdict(pool: Pool, state: PoolAutomationState, cards: Sequence[AutomationCard], now: datetime) -> tuple[str, str]:
-    """Return the most important fact about the pool's automation in emphasized words, then the other facts."""
+def verdict(
+    pool: Pool, state: PoolAutomationState, cards: Sequence[AutomationCard], late: str, now: datetime
+) -> tuple[str, str]:
+    """Return the most important fact about the pool in emphasized words, then the other facts.
+
+    `late` is the on-time share in words if it misses the target, else empty.
+    """
     if state.frozen:
         since = moment(state.changed_at, now)
         when = f" by {state.changed_by}, {since.ago}" if since is not None else ""
         why = f": {state.why}" if state.why else ""
         return ("Frozen.", f"Automations of {pool.name} take no action. Frozen{when}{why}.")
-    if state.engines["failed"]:
-        failed = count(state.engines["failed"], "engine")
-        return (f"{failed} failed.", _sizes(state))
+    advice = [card for card in cards if card.mode == "Advises" and not card.idle]
+    failed = f"{count(state.engines['failed'], 'engine')} failed." if state.engines["failed"] else ""
+    if failed or late:
+        return (
+            " ".join(filter(None, (failed, late))),
+            " ".join([_sizes(state), *(f"{card.title} advises to {card.wants}." for card in advice)]),
+        )
     if state.override_until is not None:
         return ("Engine count fixed.", _sizes(state))
     if state.actions:
@@ -46,7 +55,6 @@ def verdict(pool: Pool, state: PoolAutomationState, cards: Sequence[AutomationCa
         does = action_words(first.kind, first.role if first.role != "mixed" else "", first.engine_name)
         more = f" and {count(len(state.actions) - 1, 'more action')}" if len(state.actions) > 1 else ""
         return ("Changing.", f"{does}{more}. {_sizes(state)}")
-    advice = [card for card in cards if card.mode == "Advises" and not card.idle]
     if advice:
         return (f"{advice[0].title}:", advice[0].state[0].lower() + advice[0].state[1:])
     acting = [card.title.lower() for card in cards if card.mode == "Acts"]
@@ -54,12 +62,19 @@ def verdict(pool: Pool, state: PoolAutomationState, cards: Sequence[AutomationCa
     return ("Steady.", f"{_sizes(state)} {steered}")
 
 
+def late_words(sample: PoolSample | None, settings: ScalingDocument) -> str:
+    """Return the on-time share in words if it misses the target; empty otherwise, and if it is unknown."""
+    share = sample.on_time_share if sample is not None else None
+    if share is None or share >= settings.attainment:
+        return ""
+    return f"{percent(share)} on time, target {percent(settings.attainment)}."
+
+
 def _sizes(state: PoolAutomationState) -> str:
     counts = state.engines
     return f"{counts['running']} of {count(counts['desired'], 'desired engine')} running."
 
 
-SHOWN_PLANS = 20
 UNKNOWN = "—"
 
 
@@ -79,14 +94,14 @@ def pool_page(pool: Pool, actor: Actor, now: datetime) -> dict[str, Any]:
     return {
         "pool": pool,
         "pool_state": state,
-        "verdict": verdict(pool, state, cards, now),
+        "verdict": verdict(pool, state, cards, late_words(sample, policy.automation.scaling), now),
         "override": override_words(state, policy.automation.scaling, now),
         "cards": [card for card in cards if roles or card.job != "prefill_decode" or card.mode == "Overridden"],
         "tiles": tiles(state, sample, window_s, policy.automation.scaling),
         "actions": [action_row(action, drains, seen, now) for action in state.actions[:SHOWN_OPEN]],
         "ended": [action_row(item, {}, seen, now) for item in ended.order_by("-finished_at")[:SHOWN_ENDED]],
         "watched": watched({engine.pk: engine for engine in engines}, seen, now),
-        "plans": [_plan_row(record, now) for record in _plans(pool)],
+        "plans": plan_rows([pool], now),
         "roles": roles,
         "by_hand": pool.actuator == ActuatorKind.MANUAL,
         "actuator": ActuatorKind(pool.actuator).label,
@@ -167,22 +182,3 @@ def _seen(pool: Pool, now: datetime) -> tuple[dict[str, EngineSample], PoolSampl
         return {}, None, 0.0
     engines = {engine.engine_id: engine for engine in sample.engines if engine.pool_id == pool.slug}
     return engines, next((item for item in sample.pools if item.pool_id == pool.slug), None), sample.window_s
-
-
-def _plans(pool: Pool) -> list[PlanRecord]:
-    """Return the newest plans that wanted an action."""
-    # The list shows neither, and a plan of a large fleet is long.
-    plans = PlanRecord.objects.filter(pool=pool.slug, changes=True).defer("plan", "figures")
-    return list(plans.order_by("-at", "-pk")[:SHOWN_PLANS])
-
-
-def _plan_row(record: PlanRecord, now: datetime) -> dict[str, Any]:
-    done = record.outcome.get("carried_out", False)
-    word, _ = MODES.get(record.mode, (record.mode, ""))
-    return {
-        "at": moment(record.at, now),
-        "title": TITLES.get(record.job, record.job),
-        "mode": word,
-        "done": "executed" if done else "not executed",
-        "why": " ".join(sentence(reason.get("text", "")) for reason in record.reasons[:3]),
-    }

@@ -24,6 +24,7 @@ from controlplane.capacity.saving import (
     installation_plan,
     range_words,
 )
+from controlplane.platform.format import percent
 from routing.values.counted import count
 from web.shell.chart import LEFT, RIGHT, Tick, place, point, ticks, x, y
 from web.shell.console_request import asked
@@ -54,6 +55,15 @@ def demand_picture(installation: InstallationPlan, utilization: float) -> dict[s
         "present": place(y(present / top)),
         "summary": f"{count(present, 'engine')}; own peaks {plan.own_peaks:.1f}, shared peak {plan.shared_peak:.1f}",
     }
+
+
+def peak_words(installation: InstallationPlan, utilization: float) -> str:
+    """Return the shared peak against the present engines, and when it was."""
+    total = [sum(step) / utilization for step in zip(*installation.demand.regions.values(), strict=True)]
+    peak, present = max(total), sum(installation.present.values())
+    at = datetime.fromtimestamp(installation.demand.since + total.index(peak) * STEP_S, UTC)
+    gap = f"short by {peak - present:.1f}" if peak > present else f"{present - peak:.1f} spare"
+    return f"Peak {peak:.1f} engines, {present} present: {gap} on {at:%d %b at %H:%M} UTC"
 
 
 def _points(values: Sequence[float], top: float) -> str:
@@ -117,7 +127,9 @@ def _plan(installation: InstallationPlan, utilization: float) -> dict[str, Any]:
     plan = installation.plan
     return {
         "plan": plan,
-        "saving": f"{100 * plan.saving:.1f}%",
+        "finding": peak_words(installation, utilization),
+        "saving": percent(plan.saving) if len(plan.regions) > 1 else "",
+        "busy": percent(utilization),
         "range": range_words(plan.range),
         "caveat": installation.caveat,
         "picture": demand_picture(installation, utilization),

@@ -10,11 +10,13 @@ import './charts/unbound.js';
 import { startFleetPage } from './fleet/fleet_page.js';
 import { listenToShellKeys } from './shell/keys.js';
 import { startMenus } from './shell/menus.js';
+import { labelCells } from './shell/stacked_tables.js';
 import { startPalette } from './shell/palette.js';
 import { startTheme } from './shell/theme.js';
 
 startTheme(document.getElementById('theme-button'));
 startMenus();
 startPalette();
+labelCells(document);
 listenToShellKeys();
 if (document.getElementById('fleet')) startFleetPage();

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from django.http import HttpRequest, HttpResponse
@@ -13,25 +14,66 @@ from django.views.decorators.http import require_safe
 from controlplane.fleet.models.pool import Pool
 from controlplane.history.cache_locality.intake import PoolCacheReport, cache_locality_intake
 from controlplane.history.cache_locality.rings import engine_id_of
-from controlplane.platform.format import count, span
+from controlplane.platform.format import UNKNOWN, count, percent, short, span
+from web.fleet.topology.drawer import FRESH_S
 from web.history.cache_locality_hits import WINDOWS, hits_finding, hits_picture, pool_hits, ttft_picture
 from web.history.cache_locality_prefixes import Link, prefix_finding, prefix_picture
 from web.history.cache_locality_rings import rings_picture
+from web.live.feed import fleet_feed
 from web.shell.console_request import asked, console_actor, with_query
 from web.shell.frame import shell_context
 from web.shell.shown_pools import shown_pool, shown_pools
 
+SHOWN_PREFIXES = 5
+"""Prefixes per pool on the overview."""
 DEFAULTS = {"window": "5"}
 
 
 @require_safe
 def cache_locality(request: HttpRequest) -> HttpResponse:
-    """Show one row per pool: its placement, its hottest prefix, and the accuracy of its engines' indexes."""
+    """Show how much of the prompts is cached, one row per pool, and the prefixes that most requests share."""
     now, intake = time.time(), cache_locality_intake()
-    rows = [_row(pool, intake.of(pool.slug, now)) for pool in shown_pools(console_actor(request))]
-    return render(
-        request, "history/cache_locality.html", shell_context(request, page="Cache", tab="locality", rows=rows)
-    )
+    sample = fleet_feed().latest
+    measured = {pool.pool_id: pool for pool in sample.pools} if sample is not None and now - sample.at < FRESH_S else {}
+    rows = [
+        {**_row(pool, intake.of(pool.slug, now)), "sample": measured.get(pool.slug)}
+        for pool in shown_pools(console_actor(request))
+    ]
+    context = shell_context(request, page="Cache", tab="locality", rows=rows, totals=_totals(rows), prefixes=_hot(rows))
+    return render(request, "history/cache_locality.html", context)
+
+
+def _totals(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return the figures of all pools: the hit share, tokens per second by source, and the accuracy of predictions."""
+    samples = [row["sample"] for row in rows if row["sample"] is not None and row["sample"].hit_share is not None]
+    prompt = sum(sample.prompt_tokens_per_s for sample in samples)
+    cached = sum(sample.prompt_tokens_per_s * sample.hit_share for sample in samples)
+    hits = [row["hits"] for row in rows if row["locality"] is not None]
+    share = cached / prompt if prompt else None
+    sources = (short(cached), short(prompt - cached)) if samples else (UNKNOWN, UNKNOWN)
+    totals: dict[str, Any] = {"cached": sources[0], "computed": sources[1]}
+    for name in ("compared", "differing", "believed_tokens", "reported_tokens", "doubted"):
+        totals[name] = sum(item[name] for item in hits)
+    finding = "No prompt tokens in the last seconds" if share is None else f"{percent(share)} of prompt tokens cached"
+    if totals["doubted"]:
+        finding += f"; the index of {count(totals['doubted'], 'engine')} is inexact"
+    return {**totals, "share": share, "finding": finding}
+
+
+def _hot(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the longest shared prefixes of each pool, the most frequent first."""
+    return [
+        {
+            "pool": row["pool"],
+            "prefix": prefix,
+            "share": prefix.requests / row["locality"].requests if row["locality"].requests else None,
+            "tokens": prefix.last_block * row["locality"].block_tokens,
+            "address": with_query(reverse("cache-pool", args=[row["pool"].slug]), prefix=prefix.key),
+        }
+        for row in rows
+        if row["locality"] is not None
+        for prefix in sorted(row["locality"].prefixes, key=lambda item: (-item.requests, item.level))[:SHOWN_PREFIXES]
+    ]
 
 
 @require_safe
@@ -87,13 +129,4 @@ def pool_pictures(report: PoolCacheReport, asked_for: dict[str, str], link: Link
 def _row(pool: Pool, report: PoolCacheReport | None) -> dict[str, Any]:
     if report is None:
         return {"pool": pool, "locality": None}
-    locality = report.pool
-    hottest = max(
-        (prefix for prefix in locality.prefixes), key=lambda item: (item.level == 0, item.requests), default=None
-    )
-    return {
-        "pool": pool,
-        "locality": locality,
-        "hottest": hottest,
-        "hits": pool_hits(locality),
-    }
+    return {"pool": pool, "locality": report.pool, "hits": pool_hits(report.pool)}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 
 from controlplane.kv_nodes.models.kv_node import LIVE, KvNode, KvNodeState
-from controlplane.platform.format import count, some_names
-from kvstore.node.node_report import NodeReport, TierReport
+from controlplane.platform.format import NARROW_SPACE, UNKNOWN, byte_rate, count, rate, some_names
+from kvstore.node.node_report import LinkReport, NodeReport, TierReport
 from planning.kv_moves.compression_advice import CompressionAdvice, compression_advice
 from routing.values.prepared_struct import prepared
 
@@ -20,18 +20,28 @@ def finding(rows: Sequence[NodeRow]) -> dict[str, Any]:
     """Return one sentence about these nodes, its shape, and the totals of all serving nodes."""
     text, shape = _sentence(rows)
     live = [row for row in rows if row.live]
-    hits, misses = sum(row.hits for row in live), sum(row.report.misses for row in live)
+    hits, misses = (_total(row.reads_per_s[kind] for row in live) for kind in (0, 1))
     return {
         "text": text,
         "shape": shape,
         "blocks": sum(row.report.blocks for row in live),
         "used": sum(tier.used_slots * row.slot_bytes for row in live for tier in row.report.tiers),
         "hits": hits,
-        "asked": hits + misses,
-        "sent": sum(link.sent_bytes for row in live for link in row.report.links),
+        "asked": None if hits is None or misses is None else hits + misses,
+        "sent_words": rate_words(_total(row.sent_per_s(link) for row in live for link in row.report.links)),
+        "leaving": _total(row.leaving_per_s for row in live),
         "corrupt": sum(row.corrupt for row in live),
-        "repaired": sum(row.report.repaired for row in live),
     }
+
+
+def rate_words(per_s: float | None) -> str:
+    """Return bytes per second in words: a dash if unknown."""
+    return UNKNOWN if per_s is None else byte_rate(per_s) or f"0{NARROW_SPACE}B/s"
+
+
+def _total(rates: Iterable[float | None]) -> float | None:
+    known = [rate for rate in rates if rate is not None]
+    return sum(known) if known else None
 
 
 def _sentence(rows: Sequence[NodeRow]) -> tuple[str, str]:
@@ -48,9 +58,12 @@ def _sentence(rows: Sequence[NodeRow]) -> tuple[str, str]:
         if names:
             return (of_one if len(names) == 1 else of_many).format(some_names(names, 3)), shape
     serving = sum(row.state == KvNodeState.SERVING for row in rows)
-    if serving == len(rows):
-        return f"{count(serving, 'KV node')} {'serves' if serving == 1 else 'serve'}.", "serving"
-    return f"{serving} of {count(len(rows), 'KV node')} serve.", "serving"
+    full, leaving = [row.name for row in rows if row.live and row.is_full], _total(row.leaving_per_s for row in rows)
+    words = f"{serving} of {count(len(rows), 'KV node')} serving"
+    if full:
+        words += f"; all tiers of {some_names(full, 3)} are full"
+        words += f", {rate(leaving)} blocks/s leave the store" if leaving else ""
+    return f"{words}.", "serving"
 
 
 def compression_rows(nodes: Sequence[NodeRow]) -> list[tuple[NodeRow, CompressionAdvice, int]]:
@@ -88,6 +101,10 @@ class NodeRow:
     slot_bytes: int
     report: NodeReport = _UNTOLD
     reported_at: datetime | None = None
+    before: NodeReport = _UNTOLD
+    """Counters of about ten seconds before the report."""
+    over_s: float = 0.0
+    """Seconds between them and the report, 0 if there are none."""
     unpin: tuple[Mapping[str, str], ...] = ()
     """Pins that an operator has ended."""
 
@@ -102,9 +119,31 @@ class NodeRow:
         return self.state in LIVE
 
     @property
-    def hits(self) -> int:
-        """Number of blocks read from either tier."""
-        return sum(tier.hits for tier in self.report.tiers)
+    def reads_per_s(self) -> tuple[float | None, float | None]:
+        """Blocks read from either tier per second, and blocks that neither tier held."""
+        hits, before = (sum(tier.hits for tier in item.tiers) for item in (self.report, self.before))
+        return self.per_s(hits, before), self.per_s(self.report.misses, self.before.misses)
+
+    @property
+    def leaving_per_s(self) -> float | None:
+        """Blocks per second that the node evicts from its last tier."""
+        evicted = [rate for _, tier, *_, rate in self.tiers if tier is not None]
+        return evicted[-1] if evicted else None
+
+    @property
+    def is_full(self) -> bool:
+        """Whether all tiers are full."""
+        shares = [percent for _, tier, _, percent, *_ in self.tiers if tier is not None]
+        return bool(shares) and min(shares) >= 100
+
+    def per_s(self, count: int, before: int) -> float | None:
+        """Return a counter's rate per second; None if it is unknown."""
+        return (count - before) / self.over_s if self.over_s > 0 and count >= before else None
+
+    def sent_per_s(self, link: LinkReport) -> float | None:
+        """Return the bytes per second that the node sends over this link."""
+        before = next((item.sent_bytes for item in self.before.links if item.peer == link.peer), 0)
+        return self.per_s(link.sent_bytes, before)
 
     @property
     def corrupt(self) -> int:
@@ -117,16 +156,21 @@ class NodeRow:
         return any(tier.withheld_slots for tier in self.report.tiers)
 
     @property
-    def tiers(self) -> list[tuple[str, TierReport | None, int, int]]:
-        """Name, counts (None without such a tier), allocated slots, and percent in use of each tier."""
+    def tiers(self) -> list[tuple[str, TierReport | None, int, int, float | None, float | None]]:
+        """Name, counts (None without such a tier), allocated slots, percent in use, reads and evictions per second."""
         reports = {tier.medium: tier for tier in reversed(self.report.tiers) if tier.slots}
         sizes = {medium: tier.slots - tier.withheld_slots for medium, tier in reports.items()}
-        return [
-            (name, reports[medium], sizes[medium], round(100 * reports[medium].used_slots / max(1, sizes[medium])))
-            if medium in reports
-            else (name, None, 0, 0)
-            for medium, name in _MEDIA
-        ]
+        before = {tier.medium: tier for tier in self.before.tiers}
+        rows: list[tuple[str, TierReport | None, int, int, float | None, float | None]] = []
+        for medium, name in _MEDIA:
+            tier, old = reports.get(medium), before.get(medium, TierReport(medium=medium))
+            if tier is None:
+                rows.append((name, None, 0, 0, None, None))
+                continue
+            share = round(100 * tier.used_slots / max(1, sizes[medium]))
+            rates = self.per_s(tier.hits, old.hits), self.per_s(tier.evicted, old.evicted)
+            rows.append((name, tier, sizes[medium], share, *rates))
+        return rows
 
     def age_s(self, now: datetime) -> float:
         """Return the age of the node's report in seconds."""
@@ -140,8 +184,20 @@ def node_row(node: KvNode) -> NodeRow:
     return (
         row
         if report is None
-        else replace(row, report=_report(report.content), reported_at=report.received_at, unpin=report.unpin)
+        else replace(
+            row,
+            report=_report(report.content),
+            reported_at=report.received_at,
+            unpin=report.unpin,
+            **_since(report.earlier, report.received_at.timestamp()),
+        )
     )
+
+
+def _since(earlier: Sequence[Mapping[str, Any]], at: float) -> dict[str, Any]:
+    if not earlier:
+        return {}
+    return {"before": _report(earlier[0]["counters"]), "over_s": max(0.0, at - earlier[0]["at"])}
 
 
 def _report(content: object) -> NodeReport:

@@ -46,6 +46,23 @@ def kv_store(request: HttpRequest) -> HttpResponse:
     return _page(request)
 
 
+@require_safe
+@needs_all_pools(PAGE, "KV nodes serve all pools. Viewing their moves")
+def kv_moves(request: HttpRequest) -> HttpResponse:
+    """Show the newest moves of KV blocks and the advisories of sessions, with what they gained."""
+    actor, now = console_actor(request), timezone.now()
+    context = shell_context(
+        request,
+        page=PAGE,
+        tab="moves",
+        finding={"text": "Moves and advisories", "shape": ""},
+        orders=order_table(visible_kv_moves(actor), now),
+        advisories=_advisories(),
+        fragment="/cache/moves?fragment=1",
+    )
+    return render(request, "kv_nodes/live.html" if "fragment" in request.GET else "kv_nodes/page.html", context)
+
+
 @require_POST
 def forget_node(request: HttpRequest, name: str) -> HttpResponse:
     """Delete a node that is gone or silent."""
@@ -87,8 +104,6 @@ def _page(request: HttpRequest, *, problem: str = "", status: int = 200) -> Http
         rows=[(row, keep.get(row.name, ())) for row in rows],
         more=max(0, nodes.count() - len(rows)) if len(rows) == MAX_ROWS else 0,
         matrix=transfer_matrix(rows, names),
-        orders=order_table(visible_kv_moves(actor), now),
-        advisories=_advisories(),
         finding=finding(rows),
         advice=load_advice(rows),
         compression=compression_rows(rows),

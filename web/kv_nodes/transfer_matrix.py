@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from math import log1p
 
 from kvstore.node.node_report import LinkReport
-from web.kv_nodes.node_rows import NodeRow
+from web.kv_nodes.node_rows import NodeRow, rate_words
 
 MAX_NODES, MAX_CLIENTS = 8, 24
 _LEVELS, _RANGE = 9, 1000.0
-"""Number of colors in the sequential map, and the ratio between the last color's bytes and the first's."""
+"""Number of colors in the sequential map, and the ratio between the last color's rate and the first's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,9 +19,8 @@ class TransferLine:
     """One client of the nodes: an engine, or another node."""
 
     name: str
-    cells: tuple[tuple[LinkReport, int] | None, ...]
-    """Link from each node, and its color: 0 (nothing) to 8 (the largest of all links), logarithmic."""
-    sent: int
+    cells: tuple[tuple[LinkReport, int, str] | None, ...]
+    """Link from each node, its color, 0 (nothing) to 8 (the fastest of all links), logarithmic, and its rate."""
     kept: int
 
 
@@ -31,6 +30,8 @@ class Matrix:
 
     nodes: tuple[str, ...]
     lines: tuple[TransferLine, ...]
+    most: str
+    """Rate of the busiest link."""
     more: int
     """Number of omitted clients."""
 
@@ -45,19 +46,25 @@ def transfer_matrix(rows: Sequence[NodeRow], names: Mapping[str, str]) -> Matrix
         for link in row.report.links:
             clients.setdefault(link.peer, {})[row.name] = link
     shown = sorted(clients, key=lambda peer: (-_moved(clients[peer].values()), peer))[:MAX_CLIENTS]
-    most = max((link.sent_bytes for links in clients.values() for link in links.values()), default=0)
+    rates = {(row.name, link.peer): row.sent_per_s(link) for row in nodes for link in row.report.links}
+    most = max((rate or 0.0 for rate in rates.values()), default=0.0)
     lines = []
     for peer in shown:
         links = clients[peer]
-        cells = tuple((links[row.name], _level(links[row.name], most)) if row.name in links else None for row in nodes)
-        sent, kept = (sum(getattr(item, name) for item in links.values()) for name in ("sent_bytes", "received_bytes"))
-        lines.append(TransferLine(names.get(peer, peer), cells, sent, kept))
+        cells = tuple(
+            (links[row.name], _level(rates[row.name, peer] or 0.0, most), rate_words(rates[row.name, peer]))
+            if row.name in links
+            else None
+            for row in nodes
+        )
+        kept = sum(item.received_bytes for item in links.values())
+        lines.append(TransferLine(names.get(peer, peer), cells, kept))
     lines.sort(key=lambda line: line.name)
-    return Matrix(tuple(row.name for row in nodes), tuple(lines), len(clients) - len(shown))
+    return Matrix(tuple(row.name for row in nodes), tuple(lines), rate_words(most), len(clients) - len(shown))
 
 
-def _level(link: LinkReport, most: int) -> int:
-    scale = log1p(link.sent_bytes / most * _RANGE) / log1p(_RANGE) if most else 0.0
+def _level(rate: float, most: float) -> int:
+    scale = log1p(rate / most * _RANGE) / log1p(_RANGE) if most else 0.0
     return round(scale * (_LEVELS - 1))
 
 

@@ -11,7 +11,9 @@ from django.utils import timezone
 from django.views.decorators.http import require_safe
 
 from controlplane.fleet.models.pool import Pool
-from controlplane.platform.format import NARROW_SPACE, UNKNOWN, count, or_dash, rate, setting
+from controlplane.objectives.attainment import on_time_since
+from controlplane.platform.format import NARROW_SPACE, UNKNOWN, count, moment, or_dash, rate, setting
+from controlplane.platform.models.audit_event import AuditEvent
 from controlplane.policies.document.text import completed
 from controlplane.policies.models.policy_version import PolicyVersion
 from controlplane.policies.reading import PolicyAccess, open_drafts, policies_of
@@ -24,6 +26,7 @@ from web.shell.console_request import console_actor
 from web.shell.frame import shell_context
 
 LISTED_DRAFTS = 3
+LISTED_CHANGES = 10
 
 
 TARGET_SHARE = 0.9
@@ -46,9 +49,25 @@ def policies(request: HttpRequest) -> HttpResponse:
         for state in states
         for pool in (state.visible or (None,))
     ]
+    live_since = {
+        pool.slug: state.live.published_at
+        for state in states
+        if state.live is not None and state.live.published_at is not None
+        for pool in state.visible
+    }
+    shares = on_time_since(live_since, now)
+    for row in rows:
+        row["since_live"] = shares.get(row["pool"].slug) if row["pool"] else None
+    changes = AuditEvent.objects.filter(object_kind="policy", object_id__in=[item.policy.slug for item in states])
     waiting = sum(len(drafts[state.policy.pk]) for state in states)
     context = shell_context(
-        request, page="Policies", tab="policies", rows=rows, summary=_summary(states, waiting), silent=sample is None
+        request,
+        page="Policies",
+        tab="policies",
+        rows=rows,
+        changes=[(event, moment(event.at, now)) for event in changes.order_by("-at", "-pk")[:LISTED_CHANGES]],
+        summary=_summary(states, waiting),
+        silent=sample is None,
     )
     return render(request, "policies/policies.html", context)
 
@@ -64,7 +83,6 @@ def _row(
     live = state.live
     document = completed(live.document) if live else {}
     pool_sample = next((item for item in sample.pools if pool and item.pool_id == pool.slug), None) if sample else None
-    published_at = live.published_at if live else None
     share = pool_sample.on_time_share if pool_sample else None
     return {
         "policy": state.policy,
@@ -75,7 +93,7 @@ def _row(
         "slo": or_dash(document.get("ttft_slo_s"), setting),
         "requests": rate(pool_sample.requests_per_s) if pool_sample else UNKNOWN,
         "on_time": share,
-        "on_time_note": _window_words(pool, pool_sample, sample, state.live_number, published_at, now),
+        "on_time_note": _window_words(pool, pool_sample, sample, state.live_number),
         "low": share is not None and share < TARGET_SHARE,
         "drafts": [version_facts(draft, now) for draft in drafts[:LISTED_DRAFTS]],
         "more_drafts": max(0, len(drafts) - LISTED_DRAFTS),
@@ -90,10 +108,8 @@ def _window_words(
     pool_sample: PoolSample | None,
     sample: FleetSample | None,
     live: int | None,
-    published_at: datetime | None,
-    now: datetime,
 ) -> str:
-    """Return the window in which the share was measured, and how much of it the live version covered."""
+    """Return the window in which the share was measured, or why there is no share."""
     if pool is None:
         return "used by no pool"
     if pool_sample is None or sample is None:
@@ -102,11 +118,7 @@ def _window_words(
         return f"the gateway still runs v{pool_sample.policy_version}"
     if pool_sample.on_time_share is None:
         return "no requests yet"
-    window_s = sample.window_s
-    age_s = (now - published_at).total_seconds() if published_at else window_s
-    if age_s >= window_s:
-        return f"last {window_s:.0f}{NARROW_SPACE}s"
-    return f"last {window_s:.0f}{NARROW_SPACE}s, of which {max(age_s, 0):.0f}{NARROW_SPACE}s with v{live}"
+    return f"last {sample.window_s:.0f}{NARROW_SPACE}s"
 
 
 def _summary(states: list[PolicyAccess], waiting: int) -> str:

@@ -8,7 +8,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
-from controlplane.platform.format import percent
+from controlplane.platform.format import NARROW_SPACE, UNKNOWN, count, percent, some_names
 from controlplane.platform.live_fleet.samples import fleet_samples
 from web.regions.flow import flow
 from web.regions.region_rows import RegionRow, region_rows
@@ -35,11 +35,11 @@ def regions(request: HttpRequest) -> HttpResponse:
         rows=rows,
         flow=flow(rows),
         finding=_finding(rows),
-        arriving=f"{arriving:.1f}",
+        arriving=f"{arriving:.1f}{NARROW_SPACE}/s",
         forwarded=percent(forwarded / arriving if arriving else None),
         forwarded_per_s=f"{forwarded:.1f}",
         queued=sum(row.queued for row in rows),
-        links_up=sum(link.up for link in links),
+        up=f"{sum(link.up for link in links)} of {len(links)}" if links else UNKNOWN,
         links=len(links),
         fragment=f"{ADDRESS}?fragment=1",
     )
@@ -49,14 +49,21 @@ def regions(request: HttpRequest) -> HttpResponse:
 def _finding(rows: Sequence[RegionRow]) -> tuple[str, str]:
     """Return the first sentence of the page and its shape."""
     if not rows:
-        return ("One region", "serving")
+        return ("No fleet sample received yet", "unknown")
+    if len(rows) == 1:
+        serving = f"{rows[0].available} of {count(rows[0].engines, 'engine')} serving"
+        return (f"{rows[0].name}, the only region: {rows[0].served_per_s:.1f} requests/s, {serving}.", rows[0].shape)
     adopted = [row for row in rows if row.served_by]
     if adopted:
         return (f"{adopted[0].served_by} serves the engines of {adopted[0].name}, whose gateway has died.", "degraded")
     cut = [(row.name, link.region) for row in rows for link in row.links if not link.up]
-    if cut:
-        return (f"{cut[0][0]} does not reach {cut[0][1]}; each serves its own requests.", "lost")
     busiest = max(rows, key=lambda row: row.forwarded_share)
-    if busiest.forwarded_share >= 0.005:
-        return (f"{busiest.name} forwards {percent(busiest.forwarded_share)} of its requests.", "hot")
+    forwards = f"{busiest.name} forwards {percent(busiest.forwarded_share)} of its requests."
+    forwards = forwards if busiest.forwarded_share >= 0.005 else ""
+    if cut:
+        named = some_names([f"{name} → {region}" for name, region in cut], 3)
+        down = f"Link {named} is down" if len(cut) == 1 else f"Links {named} are down"
+        return (f"{down}; no requests are sent over {'it' if len(cut) == 1 else 'them'}. {forwards}".rstrip(), "lost")
+    if forwards:
+        return (forwards, "hot")
     return ("Every region serves its own requests.", "serving")

@@ -48,11 +48,14 @@ class RegionRow:
 
 
 def region_rows(sample: FleetSample) -> list[RegionRow]:
-    """Return the rows of all regions that have gateways or are reported by one, sorted by name."""
+    """Return the rows of all regions that have gateways or are reported by one, sorted by name.
+
+    Without other regions, gateways report none; the regions of the pools are returned then.
+    """
     names = {region.region for region in sample.regions} | {
         link.region for region in sample.regions for link in region.links
     }
-    return [_row(name, sample) for name in sorted(names)]
+    return [_row(name, sample) for name in sorted(names or {pool.region for pool in sample.pools})]
 
 
 def _row(name: str, sample: FleetSample) -> RegionRow:
@@ -65,12 +68,12 @@ def _row(name: str, sample: FleetSample) -> RegionRow:
     for gateway in own:
         for region, rate in gateway.forwarded_per_s.items():
             forwarded[region] = forwarded.get(region, 0.0) + rate
-    local = sum(item.local_per_s for item in own)
+    local = sum(item.local_per_s for item in own) if sample.regions else sum(pool.requests_per_s for pool in pools)
     taken = sum(item.forwarded_per_s.get(name, 0.0) for item in sample.regions if item.region != name)
     number, holder = max((item.epochs[name] for item in sample.regions if name in item.epochs), default=(0, name))
     queued = sum(pool.unbound + (pool.bound or 0) for pool in pools)
     served_by = holder if holder != name else ""
-    shape, words = _state(own, served_by, queued, available, bool(sum(forwarded.values())))
+    shape, words = _state(bool(own or not sample.regions), served_by, queued, available, bool(sum(forwarded.values())))
     return RegionRow(
         name=name,
         shape=shape,
@@ -91,11 +94,11 @@ def _row(name: str, sample: FleetSample) -> RegionRow:
     )
 
 
-def _state(own: Sequence[RegionSample], served_by: str, queued: int, available: int, forwards: bool) -> tuple[str, str]:
+def _state(reported: bool, served_by: str, queued: int, available: int, forwards: bool) -> tuple[str, str]:
     """Return the shape and words for a region's state."""
     if served_by:
         return "degraded", f"Its gateway has died; {served_by} serves its engines"
-    if not own:
+    if not reported:
         return "lost", "No heartbeat from its gateway"
     if not available:
         return "lost", "No engine available"

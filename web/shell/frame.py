@@ -92,7 +92,11 @@ NAVIGATION = (
                 "/cache",
                 "kv",
                 "c",
-                (("locality", "Locality", "/cache"), ("store", "KV store", "/cache/store")),
+                (
+                    ("locality", "Locality", "/cache"),
+                    ("store", "KV store", "/cache/store"),
+                    ("moves", "Moves and advisories", "/cache/moves"),
+                ),
             ),
             NavigationItem(
                 "Regions",

@@ -16,6 +16,20 @@ register = template.Library()
 _HIDDEN = mark_safe(' aria-hidden="true"')
 _UNTOLD = (None, "")
 """Values that represent a missing object; templates render its attributes as empty text."""
+_PAST = {
+    "cancel": "canceled",
+    "exit": "recorded the exit of",
+    "learn": "learned the costs of",
+    "lost": "lost contact with",
+    "overrun": "overran",
+    "ready": "returned to service",
+    "retry": "retried",
+    "set": "set",
+    "silent": "lost contact with",
+    "stop": "stopped",
+    "withdraw": "withdrew",
+}
+"""Past tense of audit verbs that do not end with -ed."""
 
 for item in (
     words.brief_percent,
@@ -55,15 +69,15 @@ def gain(seconds: float | None) -> str:
 
 
 @register.simple_block_tag
-def tile(content: str, label: str, figure: str) -> SafeString:
+def tile(content: str, label: str, figure: object) -> SafeString:
     """Return a key figure with its label; the content is a line of context, whose title shows if it is cut."""
-    number, gap, unit = figure.rpartition(words.NARROW_SPACE)
+    number, gap, unit = str(figure).rpartition(words.NARROW_SPACE)
     note = SafeString(joined_lines(content))
     return format_html(
         '<div class="tile"><p class="tile-label"><span>{}</span></p><p class="tile-value"><b>{}</b>{}</p>'
         '<p class="tile-note" title="{}">{}</p></div>',
         label,
-        number if gap else figure,
+        number if gap else unit,
         format_html("<small>{}</small>", unit) if gap else "",
         note,
         note,
@@ -129,3 +143,10 @@ def ago(at: Moment | None, *, utc: bool = False, exact: bool = False) -> SafeStr
         return SafeString()
     title = at.exact if exact else f"{at.clock} UTC" if utc else at.clock
     return format_html('<time datetime="{}" title="{}">{}</time>', at.iso, title, at.ago)
+
+
+@register.filter
+def deed(verb: str) -> str:
+    """Return an audit verb in the past tense without its object: `engine.drain` becomes drained."""
+    first, *rest = verb.rpartition(".")[2].split("_")
+    return " ".join([_PAST.get(first, first + ("d" if first.endswith("e") else "ed")), *rest])

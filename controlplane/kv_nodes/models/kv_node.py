@@ -66,6 +66,9 @@ class KvNodeReport(models.Model):
     """Time of receipt on this server's clock."""
     content = models.JSONField(default=dict)
     """kvstore.node.node_report.NodeReport as JSON, validated before it was stored."""
+    earlier = models.JSONField(default=list)
+    """Counters of the last reports before this one since the node's start, oldest first, with their times; for rates
+    over about ten seconds."""
     unpin = models.JSONField(default=list)
     """Pins (name, tenant) that operators have ended. Responses to the node list them until its report omits them."""
 

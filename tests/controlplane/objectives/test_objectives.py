@@ -15,7 +15,7 @@ from controlplane.history.roster import NO_ENGINES
 from controlplane.history.store import PoolHistoryFacts, write_columns
 from controlplane.incidents.job import detect
 from controlplane.incidents.watch import IncidentWatch
-from controlplane.objectives.attainment import attainment, attainment_by_pool, publish_effects
+from controlplane.objectives.attainment import attainment, attainment_by_pool, on_time_since, publish_effects
 from controlplane.objectives.objective import create_objective, target_of
 from controlplane.platform import audit
 from controlplane.platform.actor import command
@@ -62,6 +62,13 @@ def test_attainment_is_weighted_by_requests_and_the_budget_is_of_30_days(pool: P
     assert shown.window == pytest.approx(195 / 200)
     assert shown.budget_left == pytest.approx(0.75)
     assert shown.burn(shown.hour) == pytest.approx(3.75)
+
+
+def test_share_since_a_time_leaves_out_earlier_columns_and_is_unknown_without_one(pool: Pool) -> None:
+    for ago_s, on_time in ((240, 0.9), (480, 0.5), (720, 0.1)):
+        past(ago_s, chat=(on_time, 1.0), other=(0.3, 1.0))
+    since = {"chat": NOW - timedelta(seconds=500), "other": NOW - timedelta(seconds=60)}
+    assert on_time_since(since, NOW) == {"chat": pytest.approx(0.7), "other": None}
 
 
 def test_the_objective_of_all_pools_leaves_out_those_with_their_own(pool: Pool) -> None:

@@ -108,6 +108,21 @@ def test_engine_is_shown_and_searchable_under_its_earlier_names(viewer: Client, 
     assert '<span class="faint">engine</span> e-31</td>' in page
 
 
+def test_changes_by_programs_are_listed_on_request_and_repetitions_share_a_row(viewer: Client) -> None:
+    event("pool.change", object_kind="pool", object_id="chat")
+    for name in ("e-17", "e-18"):
+        event("engine.quarantine", via="program", actor_name="engine health", object_id=name)
+    page = show(viewer)
+    assert len(rows(page)) == 1
+    assert 'changed <span class="faint">pool</span> chat' in page
+    page = show(viewer, "?by=programs")
+    assert len(rows(page)) == 1
+    assert 'quarantined <span class="faint">engine</span> e-17, e-18' in page
+    assert "2×" in page
+    assert len(rows(show(viewer, "?by=all"))) == 2
+    assert len(json.loads(viewer.get("/audit/events.json?by=programs").content)["events"]) == 2
+
+
 def test_active_filters_can_be_removed_one_by_one(viewer: Client) -> None:
     event()
     page = show(viewer, "?person=op&verb=engine")
@@ -136,7 +151,7 @@ def test_pages_have_no_gap_and_no_repetition(viewer: Client) -> None:
         page = show(viewer, older[1].removeprefix("/audit").replace("&amp;", "&"))
     assert len(seen) == len(set(seen)) == PAGE_ROWS * 2 + 7
     newer = re.search(r'href="(/audit\?[^"]*after=\d+)"', page)
-    page = show(viewer, newer[1].removeprefix("/audit"))
+    page = show(viewer, newer[1].removeprefix("/audit").replace("&amp;", "&"))
     assert rows(page) == seen[PAGE_ROWS : 2 * PAGE_ROWS]
 
 

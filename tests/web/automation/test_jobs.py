@@ -51,7 +51,8 @@ def test_running_jobs_are_listed_first_with_progress_and_holder(operator: Client
     page = show(operator)
     assert rows(page) == [lease.run_id, failed.pk]
     assert '<progress value="3" max="8"' in page
-    assert "gpu-host:77" in page
+    assert "gpu-host, process 77" in page
+    assert "gpu-host:77" not in page
     assert "no recording of the last hour" in page
     assert "1 active, 1 ended" in page
 
@@ -63,7 +64,7 @@ def test_job_between_two_rounds_is_idle_with_time_and_process_of_the_last_one(op
     renew(lease, timedelta(0), progress={"stored": 27586})
     page = show(operator)
     assert "idle" in page
-    assert re.search(r"last ran [^<]+ ago by gpu-host:77", page)
+    assert re.search(r"last ran [^<]+ ago in gpu-host, process 77", page)
     assert "stored 27,586" in page
     assert "waiting" not in page
 

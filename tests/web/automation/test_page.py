@@ -24,7 +24,9 @@ from controlplane.platform.models.job_run import JobRun, JobState
 from controlplane.policies.models.policy_version import PolicyVersion
 from tests.page_text import page_text
 from tests.web.fleet.topology.topology_fleet import make_engines
+from tests.web.policies.policy_scene import sample_of
 from tests.web.role_clients import ROLES, client_of, make_person, make_pool
+from web.live.feed import FleetFeed
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("feed")]
 OPERATORS = {"pool_operator", "operator", "admin", "superuser"}
@@ -120,6 +122,30 @@ def test_last_plan_with_changes_is_kept_with_its_reasons(operator: Client, pool:
     for words in ("9\u202fmin ago", "Add 2 engines.", "71 % of 240 requests were on time."):
         assert words in text
     assert "executed" in page.split('id="plans-title"')[1]
+
+
+def test_plans_repeated_for_the_same_reasons_share_a_row(operator: Client, pool: Pool) -> None:
+    now = timezone.now()
+    for ago_s, code in ((5, "violation"), (10, "violation"), (15, "violation"), (20, "forecast"), (25, "violation")):
+        reasons = [{"code": code, "text": f"{code} {ago_s} s ago"}]
+        at = now - timedelta(seconds=ago_s)
+        PlanRecord.objects.create(pool="chat", job="scaling", at=at, mode="advise", changes=True, reasons=reasons)
+    for page in (show(operator), page_text(operator.get("/automation"))):
+        plans = page.split('id="plans-title"')[1]
+        assert plans.count("<td>Advises, not executed</td>") == 3
+        assert f"3×, since {now - timedelta(seconds=15):%H:%M:%S}" in plans
+        assert "Violation 5 s ago." in plans
+        assert "violation 10 s ago" not in plans
+
+
+def test_late_pool_is_the_verdict_and_its_advice_follows(operator: Client, pool: Pool, feed: FleetFeed) -> None:
+    round_of(pool, "scaling", ADVICE)
+    assert "Scaling:" in show(operator)
+    feed.take(sample_of(pool, on_time_share=0.3, at=timezone.now().timestamp()))
+    page = show(operator)
+    assert "30.0\u202f% on time, target 90.0\u202f%." in page.partition("<h1>")[2].partition("</h1>")[0]
+    assert "Scaling advises to add 2 engines." in page
+    assert f"<h1>{pool.name}: 30.0\u202f% on time, target 90.0\u202f%</h1>" in page_text(operator.get("/automation"))
 
 
 def test_ratio_is_shown_only_if_the_pool_has_roles(operator: Client, pool: Pool) -> None:
@@ -338,7 +364,7 @@ def test_many_engines_take_as_many_queries_as_few(
         operator.get("/automation/chat")
     with django_assert_num_queries(17):
         operator.get("/automation/chat?fragment=1")
-    with django_assert_num_queries(9):
+    with django_assert_num_queries(10):
         operator.get("/automation")
 
 

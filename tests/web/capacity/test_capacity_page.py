@@ -39,7 +39,10 @@ def test_page_shows_the_saving_and_its_uncertainty(viewer: Client, monkeypatch: 
     end = days(0.3)
     monkeypatch.setattr(time, "time", lambda: end)
     page = words(viewer.get("/regions/capacity?reserved=2&on_demand=5").content)
-    assert re.search(r"Sharing regions saves \d+\.\d% of the engines", page)
+    assert re.search(
+        r"Peak \d+\.\d engines, \d+ present: (short by|[\d.]+ spare)[\d. ]+ ?on \d\d \w+ at \d\d:\d\d UTC", page
+    )
+    assert re.search(r"Sharing regions saves \d+\.\d\s% of the engines", page)
     assert "with 90 % confidence, resampled from 3 windows of two hours" in page
     assert "less than a day" in page
     assert re.search(r"Cheapest mix [\d.]+ reserved, the rest on demand [\d.]+", page)

@@ -63,7 +63,7 @@ def some_pins() -> dict[str, Any]:
 
 
 def two_nodes(pool: Pool, now: datetime | None = None) -> None:
-    """Store two serving nodes and four engines that use them."""
+    """Store two serving nodes, with two reports ten seconds apart, and four engines that use them."""
     actor = program("test")
     for number in range(1, 5):
         register_engine(
@@ -77,6 +77,10 @@ def two_nodes(pool: Pool, now: datetime | None = None) -> None:
     sizes = {"slot_bytes": 32 << 10, "dram_bytes": 64 << 20, "ssd_bytes": 256 << 20}
     one = {"127.0.0.1:21001": (410, 96), "127.0.0.1:21002": (37, 0), "127.0.0.1:21003": (222, 88)}
     two = {"127.0.0.1:21002": (180, 90), "127.0.0.1:21004": (305, 71), "kv-1": (4, 0)}
+    now = now or timezone.now()
+    for name, scale, peers in (("kv-1", 18, one), ("kv-2", 12, two)):
+        earlier = report(scale, {peer: (mib - 1, got) for peer, (mib, got) in peers.items()})
+        reported(name, now=now - timedelta(seconds=10), report=earlier, **sizes)
     reported("kv-1", now=now, report=report(19, one, disk_busy=0.644, **some_pins()), **sizes)
     reported("kv-2", now=now, report=report(13, two), address="127.0.0.1:9470", **sizes)
 

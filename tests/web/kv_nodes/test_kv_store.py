@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from datetime import timedelta
 
 import pytest
 from django.test import Client
+from django.utils import timezone
 
 from controlplane.fleet.models.engine import Engine
 from controlplane.fleet.models.pool import Pool
@@ -13,7 +15,7 @@ from controlplane.kv_nodes.models.kv_node import KvNode, KvNodeReport, KvNodeSta
 from kvstore.node.node_report import LinkReport, NodeReport
 from tests.controlplane.kv_nodes.node_words import reported
 from tests.controlplane.kv_nodes.some_orders import row, store_orders
-from tests.web.kv_nodes.some_nodes import all_states, two_nodes
+from tests.web.kv_nodes.some_nodes import all_states, report, two_nodes
 from tests.web.role_clients import ROLES, client_of, make_person
 from web.kv_nodes.move_rows import SHOWN
 from web.kv_nodes.transfer_matrix import MAX_CLIENTS, MAX_NODES, transfer_matrix
@@ -21,8 +23,8 @@ from web.kv_nodes.transfer_matrix import MAX_CLIENTS, MAX_NODES, transfer_matrix
 pytestmark = pytest.mark.django_db
 
 
-def text(client: Client, query: str = "") -> str:
-    answer = client.get(f"/cache/store{query}")
+def text(client: Client, query: str = "", tab: str = "store") -> str:
+    answer = client.get(f"/cache/{tab}{query}")
     assert answer.status_code == 200
     return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", answer.content.decode()))
 
@@ -44,10 +46,11 @@ def test_installation_without_nodes_shows_how_to_add_one(viewer: Client) -> None
 def test_page_shows_tiers_and_the_owners_of_blocks(viewer: Client, pool: Pool) -> None:
     two_nodes(pool)
     page = text(viewer)
-    assert "2 KV nodes serve." in page
+    assert "2 of 2 KV nodes serving." in page
     assert "59.4 MiB of 64.0 MiB 93 %" in page.replace("\u202f", " ")
     assert "used by e-01, e-03" in page
-    # 79 hits and 21 misses of each hundred.
+    # 79 hits and 21 misses of each hundred, 100 on each node in ten seconds.
+    assert "of 20 blocks/s requested" in page.replace("\u202f", " ")
     assert "79.0 %" in page.replace("\u202f", " ")
     assert "reported just now" in page
 
@@ -63,9 +66,23 @@ def test_links_have_the_names_of_engines_and_nodes(viewer: Client, pool: Pool) -
     two_nodes(pool)
     page = text(viewer, "?fragment=1").replace("\u202f", " ")
     assert "<html" not in viewer.get("/cache/store?fragment=1").content.decode()
-    assert "To from kv-1 from kv-2 Loaded Stored" in page
-    assert "e-01 410 MiB 2.05 GB/s, 96.0 MiB stored — 410 MiB 96.0 MiB" in page
+    assert "To from kv-1 from kv-2 Stored in total" in page
+    assert "e-01 105 kB/s link 2.05 GB/s, 410 MiB in total — 96.0 MiB" in page
     assert "21001" not in page
+
+
+def test_full_tiers_and_their_evictions_are_in_the_title(viewer: Client, pool: Pool) -> None:
+    two_nodes(pool)
+    now, full = timezone.now(), report(30, {}, stored=1)
+    for tier in full["tiers"]:
+        tier["used_slots"] = tier["slots"]
+    full["tiers"][1]["evicted"] = 50
+    reported("kv-1", now=now, report=report(30, {}))
+    reported("kv-1", now=now + timedelta(seconds=5), report=full)
+    reported("kv-1", now=now + timedelta(seconds=10), report=full | {"tiers": [*full["tiers"]]})
+    page = text(viewer)
+    assert "2 of 2 KV nodes serving; all tiers of kv-1 are full" in page
+    assert "5.0 blocks/s leave the store" in page.replace("\u202f", " ")
 
 
 def test_problems_are_listed_first(viewer: Client, pool: Pool) -> None:
@@ -79,7 +96,7 @@ def test_problems_are_listed_first(viewer: Client, pool: Pool) -> None:
     KvNode.objects.filter(name="kv-3").delete()
     assert "kv-4 drains." in text(viewer)
     KvNode.objects.filter(name="kv-4").delete()
-    assert "2 of 3 KV nodes serve." in text(viewer)
+    assert "2 of 3 KV nodes serving." in text(viewer)
 
 
 def test_disk_smaller_than_its_tier_is_reported(viewer: Client, pool: Pool) -> None:
@@ -131,7 +148,7 @@ def test_matrix_shows_the_nodes_and_clients_with_the_most_transfers() -> None:
             LinkReport(peer=f"p-{peer:02d}", sent_bytes=peer * number, received_bytes=1)
             for peer in range(1, MAX_CLIENTS + 4)
         ]
-        return NodeRow(f"n-{number:02d}", "", KvNodeState.SERVING, 0, NodeReport(links=links))
+        return NodeRow(f"n-{number:02d}", "", KvNodeState.SERVING, 0, NodeReport(links=links), over_s=10.0)
 
     matrix = transfer_matrix([row(number) for number in range(1, MAX_NODES + 3)], {"p-27": "an engine"})
     assert matrix.nodes == tuple(f"n-{number:02d}" for number in range(3, MAX_NODES + 3))
@@ -141,19 +158,19 @@ def test_matrix_shows_the_nodes_and_clients_with_the_most_transfers() -> None:
     assert "p-01" not in names
     most = next(line for line in matrix.lines if line.name == "an engine")
     assert most.cells[-1] is not None
-    assert most.cells[-1][1] == 8
+    assert most.cells[-1][1:] == (8, "27\u202fB/s")
 
 
 def test_page_shows_orders_and_their_benefit(viewer: Client, pool: Pool) -> None:
     two_nodes(pool)
-    assert "No moves yet" in text(viewer)
+    assert "No moves yet" in text(viewer, tab="moves")
     store_orders(
         row("o-1", loads=2, saved_tokens=4096, worth="useful"),
         row("o-2", planner="replicate", worth="useless", asked_at=1_800_000_001.0),
         row("o-3", outcome="missing", blocks=3, bytes=3072, worth="none", asked_at=1_800_000_002.0),
         row("o-4", source="kv-2", asked_at=1_800_000_003.0),
     )
-    page = text(viewer, "?fragment=1").replace("\u202f", " ")
+    page = text(viewer, "?fragment=1", "moves").replace("\u202f", " ")
     assert "Moved 64.0 KiB 64 of 64 blocks 12 ms 4.1k tokens saved 2 loads" in page
     assert "Replication repeatedly loaded from another node kv-1 → kv-2" in page
     assert "12 ms Useless" in page
@@ -172,7 +189,7 @@ def test_freed_cold_copy_is_listed_as_an_order(viewer: Client, pool: Pool) -> No
         row("o-4", planner="shrink", outcome="freed", worth="open", asked_at=1_800_000_003.0),
         row("o-2", planner="shrink", outcome="kept", blocks=0, bytes=0, worth="none", asked_at=1_800_000_001.0),
     )
-    page = text(viewer, "?fragment=1").replace("\u202f", " ")
+    page = text(viewer, "?fragment=1", "moves").replace("\u202f", " ")
     assert "Cold copies a replica that no engine loads from kv-2 kv-1 keeps its copy" in page
     assert "Freed 64.0 KiB 64 of 64 blocks 12 ms Not needed again" in page
     assert "Freed 64.0 KiB 64 of 64 blocks 12 ms Needed again" in page
@@ -184,7 +201,7 @@ def test_freed_cold_copy_is_listed_as_an_order(viewer: Client, pool: Pool) -> No
 def test_long_list_of_orders_is_shortened(viewer: Client, pool: Pool) -> None:
     two_nodes(pool)
     store_orders(*(row(f"o-{number}") for number in range(SHOWN + 5)))
-    assert "5 more in the API." in text(viewer)
+    assert "5 more in the API." in text(viewer, tab="moves")
 
 
 def test_operators_of_the_whole_fleet_delete_nodes_without_reports(pool: Pool) -> None:

@@ -18,8 +18,8 @@ from tests.web.role_clients import make_pool
 from web.live.feed import FleetFeed
 
 pytestmark = pytest.mark.django_db
-QUERIES = 9
-"""Session, person, roles, visible pools, policies with their live versions, their pools, drafts."""
+QUERIES = 11
+"""Session, person, roles, visible pools, policies with their live versions, pools, drafts, history, changes."""
 
 
 @pytest.mark.parametrize("policies", [1, 12])
@@ -44,9 +44,13 @@ def test_row_shows_version_author_age_rule_and_share(policy: Policy, pool: Pool,
     assert "1 policy for 1 pool, no drafts." in text
 
 
-def test_version_younger_than_the_window_shows_its_part_of_it(policy: Policy, pool: Pool, feed: FleetFeed) -> None:
+def test_recent_changes_are_listed_and_the_share_since_live_is_unknown_at_first(
+    policy: Policy, pool: Pool, feed: FleetFeed
+) -> None:
     feed.take(sample_of(pool))
-    assert "with v2" in page_text(browser_of("viewer", pool).get("/policies"))
+    text = page_text(browser_of("viewer", pool).get("/policies"))
+    assert '<td class="number">—<span class="sub">on time, at most 24 h</span></td>' in text
+    assert 'published <span class="muted">policy</span>' in text.partition('id="changes-title"')[2]
 
 
 def test_gateway_with_another_version_is_shown(policy: Policy, pool: Pool, feed: FleetFeed) -> None:

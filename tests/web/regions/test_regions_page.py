@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
+import msgspec
 import pytest
 from django.test import Client
 
@@ -59,12 +60,23 @@ def test_single_region_fleet_shows_how_to_add_regions(viewer: Client) -> None:
     assert "HEADWAY_REGION_PEERS" in page
 
 
+def test_single_region_shows_its_traffic_and_engines(
+    viewer: Client, show_sample: Callable[[FleetSample | None], None]
+) -> None:
+    fleet = sample()
+    show_sample(msgspec.structs.replace(fleet, pools=fleet.pools[:1]))
+    page = text(viewer)
+    assert f"asia, the only region: {fleet.pools[0].requests_per_s:.1f} requests/s, " in page
+    assert "Where requests arrive" not in page
+    assert "No gateway has other regions configured" in page
+
+
 def test_page_shows_forwarding_between_regions(
     viewer: Client, show_sample: Callable[[FleetSample | None], None]
 ) -> None:
     show_sample(busy())
     page = text(viewer, "?fragment=1")
-    assert "asia does not reach us; each serves its own requests." in page
+    assert "Link asia → us is down; no requests are sent over it." in page
     assert "10.3/s to eu, 11" in page
     assert "3.9/s to asia, 4" in page
     assert "5 of 6" in page

@@ -36,6 +36,14 @@ def test_values_are_formatted_as_text(template: str, words: str) -> None:
     assert said(template, part=2, all=8, none=0, gone=None) == words
 
 
+@pytest.mark.parametrize(
+    ("verb", "words"),
+    [("engine.drain", "drained"), ("policy.roll_back", "rolled back"), ("job.cancel", "canceled")],
+)
+def test_audit_verbs_are_in_the_past_tense(verb: str, words: str) -> None:
+    assert said("{{ verb|deed }}", verb=verb) == words
+
+
 def test_time_element_has_its_full_time_as_a_title() -> None:
     at = {"at": NOW - timedelta(minutes=5), "now": NOW}
     assert said("{% with it=at|moment:now %}{% ago it %}{% endwith %}", **at) == (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,6 +19,7 @@ from controlplane.fleet.sovereignty.rules import (
     stored_sovereignty,
 )
 from controlplane.platform.field_problems import FieldProblem
+from controlplane.platform.live_fleet.samples import fleet_samples
 from controlplane.platform.models.tenant import Tenant
 from controlplane.platform.revisions import StaleRevisionError
 from controlplane.platform.role import Role
@@ -127,6 +129,7 @@ def _page(
     status: int = 200,
 ) -> HttpResponse:
     regions, in_force = list(Region.objects.values_list("slug", flat=True)), document_in_force()
+    tenants = list(Tenant.objects.values_list("slug", flat=True)[:MAX_ROWS])
     shown = document or in_force
     matrix = hop_matrix(shown, in_force, regions)
     context = shell_context(
@@ -138,17 +141,26 @@ def _page(
         sentences=_sentences(shown, cost),
         default=default or shown.default,
         regions=regions,
-        tenants=Tenant.objects.values_list("slug", flat=True)[:MAX_ROWS],
         matrix=matrix,
+        traffic=_traffic(matrix, regions),
         changed=sum(changed for *_, hops in matrix for _, _, changed in hops),
         cost=_cost_words(cost),
         may_change=may(console_actor(request), Role.ADMIN),
         problem=" ".join(blamed(rows, problems)),
-        rows=[*rows, RuleRow(len(rows) + 1)],
+        rows=[row.offer(tenants, regions) for row in (*rows, RuleRow(len(rows) + 1))],
         revision=stored_sovereignty().revision,
         said=SAID.get(request.GET.get("said", ""), ""),
     )
     return render(request, "fleet/sovereignty/page.html", context, status=status)
+
+
+def _traffic(matrix: Sequence[tuple[str, str, list[Hop]]], regions: Sequence[str]) -> str:
+    """Return the requests per second that gateways forward over the changed hops; empty if there are none."""
+    changed = {(origin, regions[at]) for _, origin, hops in matrix for at, hop in enumerate(hops) if hop[2]}
+    sample, rates = fleet_samples().latest, Counter[tuple[str, str]]()
+    for gateway in sample.regions if sample is not None else ():
+        rates.update({(gateway.region, region): per_s for region, per_s in gateway.forwarded_per_s.items()})
+    return ", ".join(f"{a} → {b} {rates[a, b]:.1f}/s" for a, b in sorted(changed) if rates[a, b] >= 0.05)
 
 
 def _finding(in_force: SovereigntyDocument) -> str:
@@ -182,7 +194,5 @@ def _cost_words(cost: SovereigntyCost | None) -> dict[str, Any] | None:
         "throughput": _percent(cost.ruled.over_free - 1),
         "free": cost.free,
         "ruled": cost.ruled,
-        "free_crossed": f"{100 * cost.free.crossed_share:.0f}%",
-        "ruled_crossed": f"{100 * cost.ruled.crossed_share:.0f}%",
         "most": MOST_RULES,
     }

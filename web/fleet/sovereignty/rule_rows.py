@@ -12,9 +12,10 @@ from controlplane.platform.field_problems import FieldProblem
 from controlplane.platform.format import one_line
 from routing.regions.sovereignty import MAX_RULES, SovereigntyDocument, SovereigntyRule
 from web.shell.console_request import row_number
+from web.shell.form_field import CHECKS, FieldOption, FormField
 
-FIELDS = ("name", "tenants", "from_regions", "to_regions", "note")
-NAMES = ("tenants", "from_regions", "to_regions")
+NAMES = {"tenants": "Tenants", "from_regions": "Arrive in", "to_regions": "Go to"}
+"""Fields that list names, with their labels."""
 
 
 @dataclass(slots=True)
@@ -28,6 +29,8 @@ class RuleRow:
     to_regions: str = ""
     allow: bool = False
     note: str = ""
+    pickers: list[FormField] = field(default_factory=list)
+    """A group of checkboxes per list of names."""
     errors: dict[str, str] = field(default_factory=dict)
     """Errors by field; the key "" is for the whole rule."""
 
@@ -36,10 +39,27 @@ class RuleRow:
         """The problems in one line."""
         return " ".join(self.errors.values())
 
+    def chosen(self, item: str) -> list[str]:
+        """Return the names in one of the lists."""
+        return [name for text in getattr(self, item).split(",") if (name := text.strip())]
+
+    def offer(self, tenants: Sequence[str], regions: Sequence[str]) -> RuleRow:
+        """Fill the pickers. A chosen name that no longer exists remains an option."""
+        for item, label in NAMES.items():
+            chosen, known = tuple(self.chosen(item)), tenants if item == "tenants" else regions
+            options = tuple(FieldOption(name, name) for name in dict.fromkeys([*known, *chosen]))
+            name = f"{item}-{self.position - 1}"
+            self.pickers.append(FormField(name, label, CHECKS, options=options, chosen=chosen))
+        return self
+
     def given(self) -> dict[str, Any]:
         """Return the rule in the document's format."""
-        lists = {item: [name for text in getattr(self, item).split(",") if (name := text.strip())] for item in NAMES}
-        return {"name": self.name, **lists, "allow": self.allow, "note": self.note}
+        return {
+            "name": self.name,
+            **{item: self.chosen(item) for item in NAMES},
+            "allow": self.allow,
+            "note": self.note,
+        }
 
 
 def rows_of(document: SovereigntyDocument) -> list[RuleRow]:
@@ -52,11 +72,14 @@ def rows_of(document: SovereigntyDocument) -> list[RuleRow]:
 
 def sent_rows(request: HttpRequest) -> list[RuleRow]:
     """Return the rows of a submitted form by position, without empty and removed rows."""
-    columns = {item: request.POST.getlist(item)[: MAX_RULES + 1] for item in (*FIELDS, "effect", "position")}
+    columns = {item: request.POST.getlist(item)[: MAX_RULES + 1] for item in ("name", "note", "effect", "position")}
     removed = set(request.POST.getlist("remove"))
     rows = []
     for at, position in enumerate(columns["position"]):
-        texts = {item: one_line(columns[item][at])[:4000] if at < len(columns[item]) else "" for item in FIELDS}
+        texts = {
+            item: one_line(columns[item][at])[:4000] if at < len(columns[item]) else "" for item in ("name", "note")
+        }
+        texts |= {item: ", ".join(request.POST.getlist(f"{item}-{at}"))[:4000] for item in NAMES}
         if str(at) in removed or not any(texts.values()):
             continue
         effect = columns["effect"][at] if at < len(columns["effect"]) else ""

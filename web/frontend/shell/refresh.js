@@ -2,6 +2,7 @@
 
 import { Idiomorph } from 'idiomorph';
 import { find, required } from './element.js';
+import { labelCells } from './stacked_tables.js';
 
 const EVERY_MS = 2000;
 
@@ -12,6 +13,7 @@ const EVERY_MS = 2000;
  * @param {Element} fresh
  */
 export function morph(part, fresh) {
+  labelCells(fresh);
   Idiomorph.morph(part, [...fresh.childNodes], {
     morphStyle: 'innerHTML',
     callbacks: {

@@ -37,7 +37,7 @@ def test_sovereignty_page_fits_and_has_no_axe_violation(page: Page, monkeypatch:
     monkeypatch.setattr("web.fleet.sovereignty.page.sovereignty_cost", lambda document: COST)
     page.goto("/regions/sovereignty")
     page.get_by_label("Name").last.fill("US stays")
-    page.get_by_label("Arrive in").last.fill("us")
+    page.get_by_role("group", name="Arrive in").last.get_by_label("us").check()
     page.get_by_role("button", name="Simulate the cost").click()
     page.get_by_role("heading", name="Cost").wait_for()
     for width in (1440, 390):
