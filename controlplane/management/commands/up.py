@@ -27,7 +27,14 @@ from controlplane.platform.bus import fleet_keyring, get_bus
 from controlplane.platform.snapshot_change import TOPIC as SNAPSHOT_TOPIC
 from controlplane.project.checks import OURS
 from controlplane.project.first_run.demo_chat import chat_address, chat_children, seed_demo_chat
-from controlplane.project.first_run.demo_fleet import DemoTraffic, engine_children, replay_child, supervised_children
+from controlplane.project.first_run.demo_fleet import (
+    DemoTraffic,
+    engine_children,
+    forget_paces,
+    replay_child,
+    replay_words,
+    supervised_children,
+)
 from controlplane.project.first_run.demo_names import SERVED_MODEL
 from controlplane.project.first_run.demo_nodes import node_children, seed_demo_nodes, seed_node_key
 from controlplane.project.first_run.demo_regions import NAMES, choose_ports, region_children, seed_demo_regions
@@ -77,7 +84,7 @@ class Command(BaseCommand):
             help="run simulated engines with replayed traffic; creates a tenant and an API key",
         )
         parser.add_argument("--trace", default="", help="Mooncake JSONL[.gz] to replay (default: a generated one)")
-        parser.add_argument("--speed", type=float, default=1.0, help="replay speed relative to the trace")
+        parser.add_argument("--speed", type=float, help="replay speed relative to the trace, whatever the host")
         parser.add_argument("--prefill", type=int, default=0, help="prefill-only demo engines; requires --decode")
         parser.add_argument("--decode", type=int, default=0, help="decode-only demo engines; requires --prefill")
         parser.add_argument(
@@ -162,6 +169,7 @@ class Command(BaseCommand):
                 secrets = _seeded(demo=options["demo"])
                 # Now: no gateway reports its version yet, and changes made until one does would reach none.
                 continue_above(_last_known_good())
+            forget_paces()
             children = _demo_children(options) if options["demo"] else []
             kv_environment = secrets.kv_environment if options["demo"] and not options["regions"] else {}
         except (UnsafeSecretsError, NoFreePortError) as error:
@@ -196,6 +204,7 @@ class Command(BaseCommand):
             served_model=SERVED_MODEL if options["demo"] else "",
             log_dir=str(log_dir),
             chat=chat_address(children),
+            traffic=replay_words(children),
             show_secrets=is_loopback(options["host"]),
         )
         self.stdout.write(text)

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from types import MappingProxyType
+
+from django.conf import settings
 
 from controlplane.fleet.loopback_ports import engine_ports
 from controlplane.fleet.models.engine import Engine
@@ -13,6 +16,7 @@ from controlplane.kv_nodes.simulated_scale import BYTES_PER_TOKEN
 from controlplane.project.first_run.demo_names import API_KEY_VARIABLE, POOL, SERVED_MODEL
 from controlplane.project.first_run.seed import ENGINES
 from controlplane.project.processes.child_process import ChildSpec, parent_option, python
+from simulator.replay.host_pace import PACE_SUFFIX, ReplayPace, allowed_cores, free_power, pace_words, sized_rate
 
 NO_NODES: Mapping[str, str] = MappingProxyType({})
 GENERATED_QPS = 9.0
@@ -33,8 +37,8 @@ class DemoTraffic:
     api_key: str
     trace: str = ""
     """Path of a trace; empty: the generated one."""
-    speed: float = 1.0
-    """Speed relative to the original trace."""
+    speed: float | None = None
+    """Speed relative to the original trace; None: the host sets the rate of the generated trace."""
     prefilling: int = ENGINES
     """Number of prefilling engines, to which the generated rate is proportional."""
 
@@ -56,12 +60,27 @@ def replay_child(traffic: DemoTraffic) -> ChildSpec:
     """Return the client that replays the trace repeatedly."""
     argv = [*python("simulator.replay")]
     if traffic.trace:
-        argv += [traffic.trace]
+        argv += [traffic.trace, "--speed", str(traffic.speed or 1.0)]
     else:
-        argv += ["--qps", str(GENERATED_QPS * traffic.prefilling / ENGINES), "--max-input", str(GENERATED_MAX_INPUT)]
-    argv += ["--target", traffic.target, "--model", SERVED_MODEL, "--speed", str(traffic.speed)]
+        usual = GENERATED_QPS * traffic.prefilling / ENGINES
+        argv += [*generated_rate("replay", usual, usual, traffic.speed), "--max-input", str(GENERATED_MAX_INPUT)]
+    argv += ["--target", traffic.target, "--model", SERVED_MODEL]
     argv += ["--loop", *parent_option()]
     return ChildSpec("replay", tuple(argv), env={API_KEY_VARIABLE: traffic.api_key})
+
+
+def generated_rate(name: str, usual: float, usual_of_all: float, speed: float | None) -> list[str]:
+    """Return the options of a replay's rate: as usual at `speed`, or its part of what the host has the power for."""
+    if speed is not None:
+        return ["--qps", str(usual), "--speed", str(speed)]
+    rate = round(usual * sized_rate(usual_of_all, host_power()) / usual_of_all, 2)
+    return ["--qps", str(rate), "--pace-file", str(settings.STATE_DIR / f"{name}{PACE_SUFFIX}")]
+
+
+@cache
+def host_power() -> float:
+    """Return the host's free power, measured once, before the demo itself uses it."""
+    return free_power()
 
 
 def _engine_child(engine: Engine, node: str, kv_environment: Mapping[str, str]) -> ChildSpec:
@@ -77,3 +96,15 @@ def _engine_child(engine: Engine, node: str, kv_environment: Mapping[str, str]) 
         return ChildSpec(engine.engine_id, tuple(argv))
     argv += ["--kv-node", node, "--kv-bytes-per-token", str(BYTES_PER_TOKEN)]
     return ChildSpec(engine.engine_id, tuple(argv), env=kv_environment)
+
+
+def forget_paces() -> None:
+    """Remove the rates of the replays of an earlier start."""
+    for path in settings.STATE_DIR.glob(f"*{PACE_SUFFIX}"):
+        path.unlink(missing_ok=True)
+
+
+def replay_words(children: Sequence[ChildSpec]) -> str:
+    """Return the rate at which the children begin to replay, if the host sets it: "2 cores: replaying 4 requests/s"."""
+    rates = [float(child.argv[child.argv.index("--qps") + 1]) for child in children if "--pace-file" in child.argv]
+    return pace_words([ReplayPace(cores=allowed_cores(), full=rate, rate=rate, since=0.0) for rate in rates])

@@ -14,11 +14,13 @@ def welcome(
     served_model: str,
     log_dir: str,
     chat: str = "",
+    traffic: str = "",
     show_secrets: bool,
 ) -> str:
     """Return the text. Secrets are omitted if others could see them or use them from other machines.
 
-    The password is empty if it is no longer valid. The key and the chat's address are empty if there are none.
+    The password is empty if it is no longer valid. The key, the chat's address, and the words about traffic are empty
+    if there are none.
     """
     lines = ["", "  Headway is running", "", f"    Console   {url}"]
     if show_secrets:
@@ -32,6 +34,8 @@ def welcome(
         lines += [f"    Model     {served_model}   (POST {url}v1/chat/completions)"]
     if chat:
         lines += [f"    Chat      {chat}   (an example that sends advisories)"]
+    if traffic:
+        lines += [f"    Traffic   {traffic}"]
     return "\n".join([*lines, f"    Logs      {log_dir}", "", "  Stop with Ctrl-C.", ""])
 
 

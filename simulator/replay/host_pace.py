@@ -1,0 +1,148 @@
+"""Sizes a demo's replay to its host: a rate from the computing power that is left, and less while the target is slow.
+
+Programs on this host compete for it with the demo, so the power is measured, not read from a count of cores.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+
+MEASURED_S = 0.5
+_LOOPS_PER_S = 65_000
+"""Loops of `_PROGRAM` per second on one idle core of the host on which the costs below were measured."""
+_PROGRAM = (
+    "import time\nn, end = 0, time.perf_counter() + {}\n"
+    "while time.perf_counter() < end:\n sum(range(1000))\n n += 1\nprint(n)"
+)
+_MAX_CORES = 4
+"""The demo's usual rate needs fewer."""
+_IDLE_CORES, _CORES_PER_RATE = 0.35, 0.045
+"""Cores that the demo uses without requests, and cores for each request per second."""
+_USED = 0.5
+"""Share of the power for which the rate is sized. The rest is for bursts, pages, and other programs."""
+MIN_RATE = 0.5
+PACE_SUFFIX = ".pace.json"
+LATE_S = 0.15
+"""The target is slow if it answers an empty request after this time."""
+SETTLED = 3
+"""Prompt answers in a row after which the replay begins."""
+_PROBE_S, _SLOW_S, _CALM_S, _SETTLE_S = 1.0, 3.0, 30.0, 90.0
+_SLOWER, _FASTER, _LEAST = 0.7, 1.15, 0.1
+
+
+class ReplayPace(msgspec.Struct, frozen=True, kw_only=True):
+    """The rate of a replay on this host, as it is shown."""
+
+    cores: float
+    """Cores that this process may use."""
+    full: float
+    """Requests per second for which the host has enough power at the start."""
+    rate: float
+    """Requests per second at this time; less than `full` while the target responds slowly."""
+    since: float
+    """Unix second from which on the rate holds."""
+
+
+def allowed_cores(root: Path = Path("/sys/fs/cgroup")) -> float:
+    """Return the cores that this process may use, by its affinity and the quota of its control group."""
+    try:
+        cores = float(len(os.sched_getaffinity(0)))
+    except AttributeError:
+        cores = float(os.cpu_count() or 1)
+    for quota_us, period_us in _quotas(root):
+        cores = min(cores, quota_us / period_us)
+    return cores
+
+
+def _quotas(root: Path) -> Iterator[tuple[float, float]]:
+    for names in (("cpu.max",), ("cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us")):
+        try:
+            quota, period = " ".join((root / name).read_text() for name in names).split()
+            if float(quota) > 0 < float(period):
+                yield float(quota), float(period)
+        except (OSError, ValueError):
+            # No such file, or "max": no quota.
+            continue
+
+
+def free_power() -> float:
+    """Return the power that this host gives one process per core now, in idle cores of the reference host."""
+    argv = [sys.executable, "-S", "-c", _PROGRAM.format(MEASURED_S)]
+    count = max(1, min(_MAX_CORES, round(allowed_cores())))
+    children = [subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) for _ in range(count)]  # noqa: S603 - constant
+    loops = sum(int(child.communicate()[0] or 0) for child in children)
+    return loops / MEASURED_S / _LOOPS_PER_S
+
+
+def sized_rate(usual: float, power: float) -> float:
+    """Return the requests per second, at most `usual`, that a host with this power serves on time."""
+    return min(usual, max(MIN_RATE, round((power * _USED - _IDLE_CORES) / _CORES_PER_RATE * 2) / 2))
+
+
+class HostPace:
+    """Slows a replay down while its target responds slowly. Mutable: `share` of the full rate, and the file with it."""
+
+    def __init__(self, path: Path, full: float, now: Callable[[], float] = time.time) -> None:
+        self.share = 1.0
+        self._path, self._full, self._now = path, full, now
+        self._since = self._noted = now()
+        self._show()
+
+    async def settle(self, delay_s: Callable[[], Awaitable[float]]) -> None:
+        """Wait until the target responds promptly, so that requests do not compete with its start."""
+        prompt, end = 0, time.monotonic() + _SETTLE_S
+        while prompt < SETTLED and time.monotonic() < end:
+            prompt = prompt + 1 if await delay_s() < LATE_S else 0
+            await asyncio.sleep(_PROBE_S)
+
+    async def run(self, delay_s: Callable[[], Awaitable[float]]) -> None:
+        """Probe the target until cancelled. `delay_s` returns the seconds that an empty request takes."""
+        while True:
+            self.note(await delay_s())
+            await asyncio.sleep(_PROBE_S)
+
+    def note(self, delay_s: float) -> None:
+        """Slow down after a slow answer, once in three seconds, and speed up after each half minute without one."""
+        now, share = self._now(), self.share
+        slow = delay_s >= LATE_S
+        if now - self._noted < (_SLOW_S if slow else _CALM_S):
+            return
+        self._noted = now
+        self.share = max(_LEAST, share * _SLOWER) if slow else min(1.0, share * _FASTER)
+        if self.share != share:
+            self._since = now
+            self._show()
+
+    def _show(self) -> None:
+        rate = round(self._full * self.share, 1)
+        pace = ReplayPace(cores=allowed_cores(), full=self._full, rate=rate, since=self._since)
+        written = self._path.with_suffix(".new")
+        written.write_bytes(msgspec.json.encode(pace))
+        written.replace(self._path)
+
+
+def read_paces(directory: Path) -> list[ReplayPace]:
+    """Return the paces of the replays that write to this directory. Unreadable files are left out."""
+    paces = []
+    for path in sorted(directory.glob(f"*{PACE_SUFFIX}")):
+        with contextlib.suppress(OSError, msgspec.DecodeError):
+            paces.append(msgspec.json.decode(path.read_bytes(), type=ReplayPace))
+    return paces
+
+
+def pace_words(paces: Sequence[ReplayPace]) -> str:
+    """Return the pace of all replays as a sentence: "2 cores: replaying 4 requests/s". No replay: ""."""
+    if not paces:
+        return ""
+    cores, full, rate = paces[0].cores, sum(pace.full for pace in paces), sum(pace.rate for pace in paces)
+    slowed = f", slowed from {full:.3g} because the gateway responds late" if rate < full else ""
+    return f"{cores:g} core{'' if cores == 1 else 's'}: replaying {rate:.2g} requests/s{slowed}"
