@@ -12,9 +12,11 @@ import { listenToShellKeys } from './shell/keys.js';
 import { startMenus } from './shell/menus.js';
 import { startPalette } from './shell/palette.js';
 import { startTheme } from './shell/theme.js';
+import { startTour } from './shell/tour.js';
 
 startTheme(document.getElementById('theme-button'));
 startMenus();
 startPalette();
 listenToShellKeys();
+startTour();
 if (document.getElementById('fleet')) startFleetPage();

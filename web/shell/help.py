@@ -11,6 +11,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
 from web.shell.frame import NAVIGATION, program_version, shell_context
+from web.shell.glossary import GLOSSARY
 
 _VERBS = ("get", "post", "put", "patch", "delete")
 
@@ -29,7 +30,9 @@ class ApiCallRow:
 
 def help_page(request: HttpRequest) -> HttpResponse:
     """Return what each page shows, and the glossary."""
-    return render(request, "shell/help.html", shell_context(request, page="Help", tab="pages", tabs=_TABS))
+    return render(
+        request, "shell/help.html", shell_context(request, page="Help", tab="pages", tabs=_TABS, glossary=GLOSSARY)
+    )
 
 
 def api_reference(request: HttpRequest) -> HttpResponse:

@@ -33,6 +33,7 @@ from controlplane.project.first_run.demo_fleet import (
     forget_paces,
     replay_child,
     replay_words,
+    start_gap_s,
     supervised_children,
 )
 from controlplane.project.first_run.demo_names import SERVED_MODEL
@@ -188,6 +189,7 @@ class Command(BaseCommand):
             children=children,
             # With Redis, `manage.py worker` runs them.
             with_jobs=not settings.REDIS_URL,
+            gap_s=start_gap_s() if children else 0.0,
             kv_environment=kv_environment,
             on_ready=lambda: self._greet(options, secrets, log_dir, children),
             on_failure=lambda: self.stderr.write(f"The server could not start; see {log_dir}."),

@@ -24,6 +24,10 @@ GENERATED_QPS = 9.0
 prefix then cause hotspots from which the fleet recovers.
 """
 
+ENOUGH_POWER = 1.5
+"""Idle cores with which all children can start at once."""
+START_CPU_S, MAX_GAP_S = 1.0, 4.0
+"""CPU time until an engine serves, and the longest wait between two starts."""
 GENERATED_MAX_INPUT = 20_480
 """Maximum prompt length of the generated trace. A longer prompt would occupy its engine for up to half a minute."""
 
@@ -81,6 +85,12 @@ def generated_rate(name: str, usual: float, usual_of_all: float, speed: float | 
 def host_power() -> float:
     """Return the host's free power, measured once, before the demo itself uses it."""
     return free_power()
+
+
+def start_gap_s() -> float:
+    """Return the seconds between the starts of two children: their CPU time at start on the host's free power."""
+    power = host_power()
+    return 0.0 if power >= ENOUGH_POWER else min(MAX_GAP_S, START_CPU_S / max(power, 0.01))
 
 
 def _engine_child(engine: Engine, node: str, kv_environment: Mapping[str, str]) -> ChildSpec:
