@@ -52,7 +52,7 @@ def topology(request: HttpRequest) -> HttpResponse:
     note = request.session.pop(NOTE, "")
     gone = False
     if engine_id:
-        engine = shown_engine(engine_id, pools)
+        engine = shown_engine(engine_id, pools) or named_engine(engine_id, pools)
         if engine is None:
             gone, note = True, GONE
         else:
@@ -137,6 +137,13 @@ def changeable_pools(actor: Actor, pools: Sequence[Pool]) -> list[Pool]:
     return [pool for pool in pools if may(actor, Role.OPERATOR, pool)]
 
 
+def named_engine(name: str, pools: Sequence[Pool]) -> Engine | None:
+    """Return the engine with this name, which addresses written by hand use, if the person can see exactly one."""
+    engines = Engine.objects.select_related("pool__region", "health")
+    found = engines.filter(name=name[:64], pool__in=[pool.pk for pool in pools])[:2]
+    return found[0] if len(found) == 1 else None
+
+
 def shown_engine(engine_id: str, pools: Sequence[Pool]) -> Engine | None:
     """Return the engine if it exists in a pool that the person can see."""
     engines = Engine.objects.select_related("pool__region", "health")
@@ -160,7 +167,7 @@ def finding(rows: TopologyRows) -> str:
 def summary(pools: Sequence[Pool], rows: TopologyRows, sample: FleetSample | None) -> str:
     """Return the number of engines and pools, and the snapshot that the gateway uses."""
     regions = len({pool.region_id for pool in pools})
-    parts = (count(rows.total, "engine"), count(len(pools), "pool"), count(regions, "region"))
+    parts = (count(rows.total, "engine"), count(len(pools), "pool"), *([count(regions, "region")] if regions else ()))
     if sample is None:
         return f"{', '.join(parts)}. The gateway has not published a fleet sample."
     return f"{', '.join(parts)}; snapshot v{sample.snapshot_version}, seen at {clock_time(sample.at)} UTC."
