@@ -52,9 +52,9 @@ async def replay(
     timeout = aiohttp.ClientTimeout(total=options.timeout_s)
     async with aiohttp.ClientSession(connector=connector, timeout=timeout, headers=_headers(options)) as session:
         await _wait_for_target(session, options, say)
-        pace, pacing = await _pace(session, options)
         started = time.monotonic()
-        run = _Run(session, options, counter, progress or Silent(), pace)
+        run = _Run(session, options, counter, progress or Silent())
+        run.pace, pacing = await _pace(session, options)
         sending = asyncio.ensure_future(run.send_all(rows))
         stopping = asyncio.ensure_future((stop or asyncio.Event()).wait())
         try:
@@ -71,19 +71,14 @@ class _Run:
     """One replay in progress. Mutable state: `tasks` (requests in flight) and the counter."""
 
     def __init__(
-        self,
-        session: aiohttp.ClientSession,
-        options: ReplayOptions,
-        counter: SummaryCounter,
-        progress: ReplayProgress,
-        pace: HostPace | None,
+        self, session: aiohttp.ClientSession, options: ReplayOptions, counter: SummaryCounter, progress: ReplayProgress
     ) -> None:
         self.tasks: set[asyncio.Task[None]] = set()
+        self.pace: HostPace | None = None
         self._session = session
         self._options = options
         self._counter = counter
         self._progress = progress
-        self._pace = pace
         self._slots = asyncio.Semaphore(options.max_in_flight)
 
     async def send_all(self, rows: Sequence[TraceRow]) -> None:
@@ -97,7 +92,7 @@ class _Run:
     async def _send_pass(self, rows: Sequence[TraceRow], edition: str) -> None:
         due_s, row_s = time.monotonic(), 0.0
         for number, (at_s, row) in enumerate(_schedule(rows, self._options)):
-            due_s += (at_s - row_s) / (self._pace.share if self._pace else 1.0)
+            due_s += (at_s - row_s) / (self.pace.share if self.pace else 1.0)
             row_s = at_s
             wait = due_s - time.monotonic()
             if wait > 0:
@@ -105,7 +100,7 @@ class _Run:
             # Before the send is timed, so that a replay which runs out of slots reports its lag.
             await self._slots.acquire()
             lag = time.monotonic() - due_s
-            if self._pace and lag > LATE_S:
+            if self.pace and lag > LATE_S:
                 # The next requests are late, too, instead of being sent all at once.
                 due_s += lag
             self._counter.latest_send_s = max(self._counter.latest_send_s, lag)
@@ -226,12 +221,8 @@ async def _pace(
 
     async def delay_s() -> float:
         started = time.monotonic()
-        try:
-            async with session.get(f"{options.target}/live", timeout=aiohttp.ClientTimeout(total=5)) as response:
-                await response.read()
-        except (aiohttp.ClientError, TimeoutError):
-            return max(LATE_S, time.monotonic() - started)
-        return time.monotonic() - started
+        up = await _probe(session, options.target) == "up"
+        return max(0.0 if up else LATE_S, time.monotonic() - started)
 
     pace = HostPace(options.pace_file, options.qps)
     await pace.settle(delay_s)

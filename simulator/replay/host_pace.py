@@ -11,7 +11,8 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from functools import cache
 from pathlib import Path
 
 import msgspec
@@ -36,46 +37,32 @@ LATE_S = 0.15
 SETTLED = 3
 """Prompt answers in a row after which the replay begins."""
 _PROBE_S, _SLOW_S, _CALM_S, _SETTLE_S = 1.0, 3.0, 30.0, 90.0
+_STALE_S = 2 * _SETTLE_S
+"""A running replay touches its file more often."""
 _SLOWER, _FASTER, _LEAST = 0.7, 1.15, 0.1
 
 
-class ReplayPace(msgspec.Struct, frozen=True, kw_only=True):
-    """The rate of a replay on this host, as it is shown."""
+class ReplayPace(msgspec.Struct, frozen=True):
+    """Cores that the replay may use, and requests per second: those sized for this host, and those now."""
 
     cores: float
-    """Cores that this process may use."""
     full: float
-    """Requests per second for which the host has enough power at the start."""
     rate: float
-    """Requests per second at this time; less than `full` while the target responds slowly."""
-    since: float
-    """Unix second from which on the rate holds."""
 
 
-def allowed_cores(root: Path = Path("/sys/fs/cgroup")) -> float:
+def allowed_cores(quota_file: Path = Path("/sys/fs/cgroup/cpu.max")) -> float:
     """Return the cores that this process may use, by its affinity and the quota of its control group."""
-    try:
-        cores = float(len(os.sched_getaffinity(0)))
-    except AttributeError:
-        cores = float(os.cpu_count() or 1)
-    for quota_us, period_us in _quotas(root):
-        cores = min(cores, quota_us / period_us)
+    cores = float(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
+    # Without a quota, there is no such file, or "max" in it.
+    with contextlib.suppress(OSError, ValueError):
+        quota_us, period_us = quota_file.read_text().split()
+        cores = min(cores, float(quota_us) / float(period_us))
     return cores
 
 
-def _quotas(root: Path) -> Iterator[tuple[float, float]]:
-    for names in (("cpu.max",), ("cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us")):
-        try:
-            quota, period = " ".join((root / name).read_text() for name in names).split()
-            if float(quota) > 0 < float(period):
-                yield float(quota), float(period)
-        except (OSError, ValueError):
-            # No such file, or "max": no quota.
-            continue
-
-
+@cache
 def free_power() -> float:
-    """Return the power that this host gives one process per core now, in idle cores of the reference host."""
+    """Return the power that this host gives one process per core, in idle cores of the reference host; measured once."""
     argv = [sys.executable, "-S", "-c", _PROGRAM.format(MEASURED_S)]
     count = max(1, min(_MAX_CORES, round(allowed_cores())))
     children = [subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) for _ in range(count)]  # noqa: S603 - constant
@@ -91,10 +78,10 @@ def sized_rate(usual: float, power: float) -> float:
 class HostPace:
     """Slows a replay down while its target responds slowly. Mutable: `share` of the full rate, and the file with it."""
 
-    def __init__(self, path: Path, full: float, now: Callable[[], float] = time.time) -> None:
+    def __init__(self, path: Path, full: float, now: Callable[[], float] = time.monotonic) -> None:
         self.share = 1.0
         self._path, self._full, self._now = path, full, now
-        self._since = self._noted = now()
+        self._noted = now()
         self._show()
 
     async def settle(self, delay_s: Callable[[], Awaitable[float]]) -> None:
@@ -108,6 +95,7 @@ class HostPace:
         """Probe the target until cancelled. `delay_s` returns the seconds that an empty request takes."""
         while True:
             self.note(await delay_s())
+            self._path.touch()
             await asyncio.sleep(_PROBE_S)
 
     def note(self, delay_s: float) -> None:
@@ -119,23 +107,22 @@ class HostPace:
         self._noted = now
         self.share = max(_LEAST, share * _SLOWER) if slow else min(1.0, share * _FASTER)
         if self.share != share:
-            self._since = now
             self._show()
 
     def _show(self) -> None:
-        rate = round(self._full * self.share, 1)
-        pace = ReplayPace(cores=allowed_cores(), full=self._full, rate=rate, since=self._since)
+        pace = ReplayPace(allowed_cores(), self._full, round(self._full * self.share, 2))
         written = self._path.with_suffix(".new")
         written.write_bytes(msgspec.json.encode(pace))
         written.replace(self._path)
 
 
 def read_paces(directory: Path) -> list[ReplayPace]:
-    """Return the paces of the replays that write to this directory. Unreadable files are left out."""
+    """Return the paces of the replays that run and write to this directory. Unreadable files are left out."""
     paces = []
     for path in sorted(directory.glob(f"*{PACE_SUFFIX}")):
         with contextlib.suppress(OSError, msgspec.DecodeError):
-            paces.append(msgspec.json.decode(path.read_bytes(), type=ReplayPace))
+            if time.time() - path.stat().st_mtime < _STALE_S:
+                paces.append(msgspec.json.decode(path.read_bytes(), type=ReplayPace))
     return paces
 
 

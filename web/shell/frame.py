@@ -121,58 +121,13 @@ NAVIGATION = (
 ITEMS = tuple(item for group in NAVIGATION for item in group.items)
 
 
-TOUR_COOKIE = "tour"
-TOUR = (
-    (
-        "Is the fleet well?",
-        "/",
-        "The sentence at the top says whether requests are on time, and what is wrong if not. Below it, each row is an "
-        "engine: the brighter a cell, the more work waits there.",
-    ),
-    (
-        "One request",
-        "/requests",
-        "Each row is a request. Open one to see where its time went, which engines could have served it, and why this "
-        "one was chosen.",
-    ),
-    (
-        "Change a policy safely",
-        "/policies",
-        "A change begins as a draft, which changes nothing. Try the draft in a what-if on recorded requests or as a "
-        "canary before you publish it. Rolling back is one click.",
-    ),
-    (
-        "Your own engine",
-        "/engines",
-        "Connect a running vLLM or SGLang server by its address. Headway checks it first and shows what it would "
-        "create.",
-    ),
-)
-"""Title, address, and text of each step of the tour for a person's first visit."""
+TOUR_COOKIE, TOUR_STEPS = "tour", ("1", "2", "3", "4")
 
 
-@dataclass(frozen=True, slots=True)
-class TourStep:
-    """One step of the tour; `here` is False on other pages than the step's own."""
-
-    step: int
-    title: str
-    address: str
-    text: str = ""
-    here: bool = True
-    following: TourStep | None = None
-    steps: int = len(TOUR)
-
-
-def _tour(request: HttpRequest) -> TourStep | None:
-    """Return the step that the cookie names, the first on the Fleet page if there is no cookie; None: it has ended."""
-    value = request.COOKIES.get(TOUR_COOKIE, "1" if request.path == TOUR[0][1] else "")
-    if value not in {str(number) for number in range(1, len(TOUR) + 1)}:
-        return None
-    step = int(value)
-    title, address, text = TOUR[step - 1]
-    following = TourStep(step + 1, *TOUR[step][:2]) if step < len(TOUR) else None
-    return TourStep(step, title, address, text, request.path == address, following)
+def _tour_step(request: HttpRequest) -> int:
+    """Return the step in the tour's cookie, 0 if the tour has ended. Without a cookie, the Fleet page begins it."""
+    step = request.COOKIES.get(TOUR_COOKIE, TOUR_STEPS[0] if request.path == "/" else "")
+    return int(step) if step in TOUR_STEPS else 0
 
 
 def shell_context(request: HttpRequest, **page: Any) -> dict[str, Any]:
@@ -192,7 +147,7 @@ def shell_context(request: HttpRequest, **page: Any) -> dict[str, Any]:
         "navigation": NAVIGATION,
         # Parts of a page that replace themselves do not show it, and ask nothing for it.
         "attention": SimpleLazyObject(lambda: _attention(request)) if known else None,
-        "tour": _tour(request) if known else None,
+        "tour": _tour_step(request) if known else 0,
         "tabs": tabs,
         "page_title": next((name for key, name, _ in tabs if key == page.get("tab")), page.get("page")),
         "version": program_version(),

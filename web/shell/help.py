@@ -11,7 +11,6 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
 from web.shell.frame import NAVIGATION, program_version, shell_context
-from web.shell.glossary import GLOSSARY
 
 _VERBS = ("get", "post", "put", "patch", "delete")
 
@@ -30,9 +29,7 @@ class ApiCallRow:
 
 def help_page(request: HttpRequest) -> HttpResponse:
     """Return what each page shows, and the glossary."""
-    return render(
-        request, "shell/help.html", shell_context(request, page="Help", tab="pages", tabs=_TABS, glossary=GLOSSARY)
-    )
+    return render(request, "shell/help.html", shell_context(request, page="Help", tab="pages", tabs=_TABS))
 
 
 def api_reference(request: HttpRequest) -> HttpResponse:

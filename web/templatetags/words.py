@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from django import template
-from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString, mark_safe
 
@@ -12,7 +11,6 @@ from controlplane.platform.environment import PROGRAM
 from controlplane.platform.format import Moment
 from simulator.replay.host_pace import pace_words
 from web.shell.chart import place
-from web.shell.glossary import GLOSSARY
 from web.shell.say import joined_lines
 
 register = template.Library()
@@ -36,7 +34,7 @@ for item in (
     words.whole,
 ):
     register.filter(item.__name__, item)
-register.filter("pace_words", pace_words)
+register.filter(pace_words.__name__, pace_words)
 
 
 @register.filter
@@ -44,13 +42,6 @@ def counted(number: float, noun: str) -> str:
     """Return the number with its noun: 2 prefixes. An irregular plural follows the noun after a comma."""
     singular, _, plural = noun.partition(",")
     return words.count(round(number), singular, plural)
-
-
-@register.simple_tag
-def term(key: str, text: str) -> SafeString:
-    """Return the text with its meaning in a tooltip, linked to the glossary."""
-    meaning = GLOSSARY[key][1]
-    return format_html('<a class="term" href="{}#term-{}" title="{}">{}</a>', reverse("help"), key, meaning, text)
 
 
 @register.filter

@@ -27,15 +27,7 @@ from controlplane.platform.bus import fleet_keyring, get_bus
 from controlplane.platform.snapshot_change import TOPIC as SNAPSHOT_TOPIC
 from controlplane.project.checks import OURS
 from controlplane.project.first_run.demo_chat import chat_address, chat_children, seed_demo_chat
-from controlplane.project.first_run.demo_fleet import (
-    DemoTraffic,
-    engine_children,
-    forget_paces,
-    replay_child,
-    replay_words,
-    start_gap_s,
-    supervised_children,
-)
+from controlplane.project.first_run.demo_fleet import DemoTraffic, engine_children, replay_child, supervised_children
 from controlplane.project.first_run.demo_names import SERVED_MODEL
 from controlplane.project.first_run.demo_nodes import node_children, seed_demo_nodes, seed_node_key
 from controlplane.project.first_run.demo_regions import NAMES, choose_ports, region_children, seed_demo_regions
@@ -170,7 +162,6 @@ class Command(BaseCommand):
                 secrets = _seeded(demo=options["demo"])
                 # Now: no gateway reports its version yet, and changes made until one does would reach none.
                 continue_above(_last_known_good())
-            forget_paces()
             children = _demo_children(options) if options["demo"] else []
             kv_environment = secrets.kv_environment if options["demo"] and not options["regions"] else {}
         except (UnsafeSecretsError, NoFreePortError) as error:
@@ -189,7 +180,6 @@ class Command(BaseCommand):
             children=children,
             # With Redis, `manage.py worker` runs them.
             with_jobs=not settings.REDIS_URL,
-            gap_s=start_gap_s() if children else 0.0,
             kv_environment=kv_environment,
             on_ready=lambda: self._greet(options, secrets, log_dir, children),
             on_failure=lambda: self.stderr.write(f"The server could not start; see {log_dir}."),
@@ -206,7 +196,7 @@ class Command(BaseCommand):
             served_model=SERVED_MODEL if options["demo"] else "",
             log_dir=str(log_dir),
             chat=chat_address(children),
-            traffic=replay_words(children),
+            children=children,
             show_secrets=is_loopback(options["host"]),
         )
         self.stdout.write(text)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from types import MappingProxyType
 
 from django.conf import settings
@@ -16,7 +15,7 @@ from controlplane.kv_nodes.simulated_scale import BYTES_PER_TOKEN
 from controlplane.project.first_run.demo_names import API_KEY_VARIABLE, POOL, SERVED_MODEL
 from controlplane.project.first_run.seed import ENGINES
 from controlplane.project.processes.child_process import ChildSpec, parent_option, python
-from simulator.replay.host_pace import PACE_SUFFIX, ReplayPace, allowed_cores, free_power, pace_words, sized_rate
+from simulator.replay.host_pace import PACE_SUFFIX, free_power, sized_rate
 
 NO_NODES: Mapping[str, str] = MappingProxyType({})
 GENERATED_QPS = 9.0
@@ -24,10 +23,6 @@ GENERATED_QPS = 9.0
 prefix then cause hotspots from which the fleet recovers.
 """
 
-ENOUGH_POWER = 1.5
-"""Idle cores with which all children can start at once."""
-START_CPU_S, MAX_GAP_S = 1.0, 4.0
-"""CPU time until an engine serves, and the longest wait between two starts."""
 GENERATED_MAX_INPUT = 20_480
 """Maximum prompt length of the generated trace. A longer prompt would occupy its engine for up to half a minute."""
 
@@ -64,7 +59,7 @@ def replay_child(traffic: DemoTraffic) -> ChildSpec:
     """Return the client that replays the trace repeatedly."""
     argv = [*python("simulator.replay")]
     if traffic.trace:
-        argv += [traffic.trace, "--speed", str(traffic.speed or 1.0)]
+        argv += [traffic.trace, "--speed", str(1.0 if traffic.speed is None else traffic.speed)]
     else:
         usual = GENERATED_QPS * traffic.prefilling / ENGINES
         argv += [*generated_rate("replay", usual, usual, traffic.speed), "--max-input", str(GENERATED_MAX_INPUT)]
@@ -77,20 +72,8 @@ def generated_rate(name: str, usual: float, usual_of_all: float, speed: float | 
     """Return the options of a replay's rate: as usual at `speed`, or its part of what the host has the power for."""
     if speed is not None:
         return ["--qps", str(usual), "--speed", str(speed)]
-    rate = round(usual * sized_rate(usual_of_all, host_power()) / usual_of_all, 2)
+    rate = round(usual * sized_rate(usual_of_all, free_power()) / usual_of_all, 2)
     return ["--qps", str(rate), "--pace-file", str(settings.STATE_DIR / f"{name}{PACE_SUFFIX}")]
-
-
-@cache
-def host_power() -> float:
-    """Return the host's free power, measured once, before the demo itself uses it."""
-    return free_power()
-
-
-def start_gap_s() -> float:
-    """Return the seconds between the starts of two children: their CPU time at start on the host's free power."""
-    power = host_power()
-    return 0.0 if power >= ENOUGH_POWER else min(MAX_GAP_S, START_CPU_S / max(power, 0.01))
 
 
 def _engine_child(engine: Engine, node: str, kv_environment: Mapping[str, str]) -> ChildSpec:
@@ -106,15 +89,3 @@ def _engine_child(engine: Engine, node: str, kv_environment: Mapping[str, str]) 
         return ChildSpec(engine.engine_id, tuple(argv))
     argv += ["--kv-node", node, "--kv-bytes-per-token", str(BYTES_PER_TOKEN)]
     return ChildSpec(engine.engine_id, tuple(argv), env=kv_environment)
-
-
-def forget_paces() -> None:
-    """Remove the rates of the replays of an earlier start."""
-    for path in settings.STATE_DIR.glob(f"*{PACE_SUFFIX}"):
-        path.unlink(missing_ok=True)
-
-
-def replay_words(children: Sequence[ChildSpec]) -> str:
-    """Return the rate at which the children begin to replay, if the host sets it: "2 cores: replaying 4 requests/s"."""
-    rates = [float(child.argv[child.argv.index("--qps") + 1]) for child in children if "--pace-file" in child.argv]
-    return pace_words([ReplayPace(cores=allowed_cores(), full=rate, rate=rate, since=0.0) for rate in rates])

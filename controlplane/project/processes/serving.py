@@ -65,8 +65,6 @@ class Serving:
     """Called when gateway and web respond."""
     on_failure: Callable[[], None]
     """Called if gateway or web cannot start, before the other processes are stopped."""
-    gap_s: float = 0.0
-    """Seconds between the starts of two of these children, so that the gateway is not starved by their imports."""
     kv_environment: Mapping[str, str] = field(default_factory=dict)
     """Variables with the secrets that the demo's node managers share with the gateway; empty without node managers."""
 
@@ -169,7 +167,7 @@ async def serve(serving: Serving, end: ProcessEnd) -> bool:
         ready = await _ready(serving, end)
         if ready:
             serving.on_ready()
-            await _start_in_turn(serving, end)
+            supervisor.start(serving.children)
             following = background.start("engine processes", serving.follow_topology)
             while not end.asked:  # noqa: ASYNC110 - signals and threads set a flag
                 await asyncio.sleep(_END_POLL_S)
@@ -183,13 +181,6 @@ async def serve(serving: Serving, end: ProcessEnd) -> bool:
         with contextlib.suppress(OSError):
             _web_socket().unlink()
     return ready or asked
-
-
-async def _start_in_turn(serving: Serving, end: ProcessEnd) -> None:
-    for child in serving.children:
-        if not end.asked:
-            serving.supervisor.start([child])
-            await asyncio.sleep(serving.gap_s)
 
 
 def _children(serving: Serving) -> list[ChildSpec]:

@@ -45,21 +45,11 @@ def test_the_power_of_a_host_is_measured() -> None:
     assert free_power() > 0.0
 
 
-@pytest.mark.parametrize(
-    ("files", "cores"),
-    [
-        ({"cpu.max": "50000 100000"}, 0.5),
-        ({"cpu.max": "max 100000"}, None),
-        ({"cpu/cpu.cfs_quota_us": "25000", "cpu/cpu.cfs_period_us": "100000"}, 0.25),
-        ({"cpu/cpu.cfs_quota_us": "-1", "cpu/cpu.cfs_period_us": "100000"}, None),
-        ({}, None),
-    ],
-)
-def test_a_quota_limits_the_cores(tmp_path: Path, files: dict[str, str], cores: float | None) -> None:
-    (tmp_path / "cpu").mkdir()
-    for name, text in files.items():
-        (tmp_path / name).write_text(text)
-    assert allowed_cores(tmp_path) == (cores or float(len(os.sched_getaffinity(0))))
+@pytest.mark.parametrize(("text", "cores"), [("50000 100000", 0.5), ("max 100000", None), ("", None)])
+def test_a_quota_limits_the_cores(tmp_path: Path, text: str, cores: float | None) -> None:
+    path = tmp_path / "cpu.max"
+    path.write_text(text)
+    assert allowed_cores(path) == (cores or allowed_cores(tmp_path / "missing")) > 0.0
 
 
 def test_slow_answers_lower_the_rate_and_prompt_ones_restore_it(tmp_path: Path) -> None:
@@ -68,7 +58,7 @@ def test_slow_answers_lower_the_rate_and_prompt_ones_restore_it(tmp_path: Path) 
         clock.now += 3.0
         pace.note(LATE_S)
     (shown,) = read_paces(tmp_path)
-    assert (shown.full, shown.rate, shown.since) == (4.0, 2.0, 1006.0)
+    assert (shown.full, shown.rate) == (4.0, 1.96)
     for _ in range(6):
         clock.now += HALF_A_MINUTE
         pace.note(0.001)
@@ -83,13 +73,13 @@ def test_one_pause_lowers_the_rate_once(tmp_path: Path) -> None:
     assert pace.share == 0.7
 
 
-def test_a_rate_never_ends_and_states_since_when_it_holds(tmp_path: Path) -> None:
+def test_a_rate_never_falls_to_zero(tmp_path: Path) -> None:
     pace, clock = _pace(tmp_path)
     for _ in range(50):
         clock.now += 3.0
         pace.note(5.0)
     assert pace.share == 0.1
-    assert read_paces(tmp_path)[0].since == 1000.0 + 7 * 3.0, "it did not change after the seventh time"
+    assert read_paces(tmp_path)[0].rate == 0.4
 
 
 async def test_the_replay_begins_after_prompt_answers_in_a_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,7 +95,7 @@ async def test_the_replay_begins_after_prompt_answers_in_a_row(tmp_path: Path, m
 
 
 def test_the_sentence_names_cores_rate_and_a_slowdown() -> None:
-    pace = ReplayPace(cores=2.0, full=4.0, rate=4.0, since=0.0)
+    pace = ReplayPace(2.0, 4.0, 4.0)
     slow = msgspec.structs.replace(pace, cores=1.0, rate=2.0)
     assert pace_words([pace]) == "2 cores: replaying 4 requests/s"
     assert pace_words([slow]) == "1 core: replaying 2 requests/s, slowed from 4 because the gateway responds late"
@@ -113,6 +103,9 @@ def test_the_sentence_names_cores_rate_and_a_slowdown() -> None:
     assert pace_words([]) == ""
 
 
-def test_an_unreadable_file_is_left_out(tmp_path: Path) -> None:
+def test_an_unreadable_or_old_file_is_left_out(tmp_path: Path) -> None:
     (tmp_path / f"broken{PACE_SUFFIX}").write_text("{")
+    _pace(tmp_path)
+    assert len(read_paces(tmp_path)) == 1
+    os.utime(tmp_path / f"replay{PACE_SUFFIX}", (0, 0))
     assert read_paces(tmp_path) == []

@@ -39,7 +39,7 @@ NOTE = "topology_note"
 
 ADMINS_DRAWERS = {"connect": connect_drawer, "pool": new_pool_drawer}
 POOL_GONE = "That pool was deleted, or you cannot see it."
-GONE = "That engine was deleted, or you cannot see its pool."
+GONE = "That engine was deleted, has another id, or is in a pool that you cannot see."
 
 
 @require_safe
@@ -52,7 +52,7 @@ def topology(request: HttpRequest) -> HttpResponse:
     note = request.session.pop(NOTE, "")
     gone = False
     if engine_id:
-        engine = shown_engine(engine_id, pools) or named_engine(engine_id, pools)
+        engine = shown_engine(engine_id, pools)
         if engine is None:
             gone, note = True, GONE
         else:
@@ -135,13 +135,6 @@ def topology_pools(actor: Actor) -> list[Pool]:
 def changeable_pools(actor: Actor, pools: Sequence[Pool]) -> list[Pool]:
     """Return the pools in which the person can register and move engines."""
     return [pool for pool in pools if may(actor, Role.OPERATOR, pool)]
-
-
-def named_engine(name: str, pools: Sequence[Pool]) -> Engine | None:
-    """Return the engine with this name, which addresses written by hand use, if the person can see exactly one."""
-    engines = Engine.objects.select_related("pool__region", "health")
-    found = engines.filter(name=name[:64], pool__in=[pool.pk for pool in pools])[:2]
-    return found[0] if len(found) == 1 else None
 
 
 def shown_engine(engine_id: str, pools: Sequence[Pool]) -> Engine | None:

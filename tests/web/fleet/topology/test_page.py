@@ -271,14 +271,6 @@ def test_pool_operator_sees_no_other_pool(client: Client, pool: Pool, feed: Flee
     assert "chat-1" not in client.get("/engines/live").json()["rows"]
 
 
-def test_an_address_may_name_an_engine_by_its_name(client: Client, pool: Pool, feed: FleetFeed) -> None:
-    (engine,) = make_engines(pool, 1)
-    Engine.objects.filter(pk=engine.pk).update(name="gpu-99")
-    sign_in(client, Role.VIEWER)
-    assert "That engine was deleted" not in page(client, "?engine=gpu-99")
-    assert "That engine was deleted" in page(client, "?engine=gpu-98")
-
-
 def test_person_without_a_role_sees_nothing(client: Client, pool: Pool, feed: FleetFeed) -> None:
     make_engines(pool, 1)
     assert "e-0001" not in page_text(sign_in(client, None).get("/engines"))
