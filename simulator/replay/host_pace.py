@@ -20,12 +20,8 @@ import msgspec
 MEASURED_S = 0.5
 _LOOPS_PER_S = 65_000
 """Loops of `_PROGRAM` per second on one idle core of the host on which the costs below were measured."""
-_PROGRAM = (
-    "import time\nn, end = 0, time.perf_counter() + {}\n"
-    "while time.perf_counter() < end:\n sum(range(1000))\n n += 1\nprint(n)"
-)
+_PROGRAM = "from time import time\nn, end = 0, time() + {}\nwhile time() < end: sum(range(1000)); n += 1\nprint(n)"
 _MAX_CORES = 4
-"""The demo's usual rate needs fewer."""
 _IDLE_CORES, _CORES_PER_RATE = 0.35, 0.045
 """Cores that the demo uses without requests, and cores for each request per second."""
 _USED = 0.5
@@ -35,7 +31,6 @@ PACE_SUFFIX = ".pace.json"
 LATE_S = 0.15
 """The target is slow if it answers an empty request after this time."""
 SETTLED = 3
-"""Prompt answers in a row after which the replay begins."""
 _PROBE_S, _SLOW_S, _CALM_S, _SETTLE_S = 1.0, 3.0, 30.0, 90.0
 _STALE_S = 2 * _SETTLE_S
 """A running replay touches its file more often."""
@@ -62,7 +57,7 @@ def allowed_cores(quota_file: Path = Path("/sys/fs/cgroup/cpu.max")) -> float:
 
 @cache
 def free_power() -> float:
-    """Return the power that this host gives one process per core, in idle cores of the reference host; measured once."""
+    """Return the power that this host gives one process per core, measured once, in idle cores of a reference host."""
     argv = [sys.executable, "-S", "-c", _PROGRAM.format(MEASURED_S)]
     count = max(1, min(_MAX_CORES, round(allowed_cores())))
     children = [subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) for _ in range(count)]  # noqa: S603 - constant
