@@ -17,6 +17,8 @@ from pathlib import Path
 
 import msgspec
 
+from routing.values.prepared_struct import prepared
+
 MEASURED_S = 0.5
 _LOOPS_PER_S = 65_000
 """Loops of `_PROGRAM` per second on one idle core of the host on which the costs below were measured."""
@@ -117,7 +119,7 @@ def read_paces(directory: Path) -> list[ReplayPace]:
     for path in sorted(directory.glob(f"*{PACE_SUFFIX}")):
         with contextlib.suppress(OSError, msgspec.DecodeError):
             if time.time() - path.stat().st_mtime < _STALE_S:
-                paces.append(msgspec.json.decode(path.read_bytes(), type=ReplayPace))
+                paces.append(msgspec.json.decode(path.read_bytes(), type=prepared(ReplayPace)))
     return paces
 
 
