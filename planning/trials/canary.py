@@ -108,7 +108,7 @@ def _waits(facts: CanaryFacts, together: Comparison) -> Reason | None:
     if facts.frozen:
         return Reason("frozen", "No guardrail looks broken; does not advance while one of its pools is frozen")
     if facts.advance == "by_hand":
-        return Reason("by_hand", "No guardrail looks broken; ready for the next step")
+        return Reason("by_hand", "No guardrail looks broken; a person starts the next step")
     return None
 
 

@@ -16,6 +16,7 @@ import aiohttp
 import msgspec
 
 from simulator.parent_death import die_with_parent
+from simulator.replay.host_pace import LATE_S, HostPace
 from simulator.replay.replay_options import GENERATED, ReplayOptions, add_arguments, options_from, row_limit
 from simulator.replay.replay_progress import ReplayProgress, Silent, progress_for
 from simulator.replay.replay_request import request_body, send_row
@@ -53,6 +54,7 @@ async def replay(
         await _wait_for_target(session, options, say)
         started = time.monotonic()
         run = _Run(session, options, counter, progress or Silent())
+        run.pace, pacing = await _pace(session, options)
         sending = asyncio.ensure_future(run.send_all(rows))
         stopping = asyncio.ensure_future((stop or asyncio.Event()).wait())
         try:
@@ -61,7 +63,7 @@ async def replay(
                 # Raises what ended it.
                 await sending
         finally:
-            await _cancel(sending, stopping, *run.tasks)
+            await _cancel(sending, stopping, *pacing, *run.tasks)
     return counter.summary(time.monotonic() - started)
 
 
@@ -72,6 +74,7 @@ class _Run:
         self, session: aiohttp.ClientSession, options: ReplayOptions, counter: SummaryCounter, progress: ReplayProgress
     ) -> None:
         self.tasks: set[asyncio.Task[None]] = set()
+        self.pace: HostPace | None = None
         self._session = session
         self._options = options
         self._counter = counter
@@ -87,14 +90,19 @@ class _Run:
             await asyncio.wait(self.tasks)
 
     async def _send_pass(self, rows: Sequence[TraceRow], edition: str) -> None:
-        started = time.monotonic()
-        for number, (due_s, row) in enumerate(_schedule(rows, self._options)):
-            wait = started + due_s - time.monotonic()
+        due_s, row_s = time.monotonic(), 0.0
+        for number, (at_s, row) in enumerate(_schedule(rows, self._options)):
+            due_s += (at_s - row_s) / (self.pace.share if self.pace else 1.0)
+            row_s = at_s
+            wait = due_s - time.monotonic()
             if wait > 0:
                 await asyncio.sleep(wait)
             # Before the send is timed, so that a replay which runs out of slots reports its lag.
             await self._slots.acquire()
-            lag = time.monotonic() - started - due_s
+            lag = time.monotonic() - due_s
+            if self.pace and lag > LATE_S:
+                # The next requests are late, too, instead of being sent all at once.
+                due_s += lag
             self._counter.latest_send_s = max(self._counter.latest_send_s, lag)
             task = asyncio.create_task(self._send(row, number, edition))
             # The event loop itself keeps no task alive.
@@ -202,6 +210,23 @@ async def _probe(session: aiohttp.ClientSession, target: str) -> str:
             return "up" if response.status < 500 else f"HTTP {response.status}"
     except (aiohttp.ClientError, TimeoutError):
         return "no connection"
+
+
+async def _pace(
+    session: aiohttp.ClientSession, options: ReplayOptions
+) -> tuple[HostPace | None, list[asyncio.Future[None]]]:
+    """Return the pace and its task, once the target responds promptly; none if the trace sets the pace."""
+    if options.pace_file is None or options.qps is None:
+        return None, []
+
+    async def delay_s() -> float:
+        started = time.monotonic()
+        up = await _probe(session, options.target) == "up"
+        return max(0.0 if up else LATE_S, time.monotonic() - started)
+
+    pace = HostPace(options.pace_file, options.qps)
+    await pace.settle(delay_s)
+    return pace, [asyncio.ensure_future(pace.run(delay_s))]
 
 
 async def _cancel(*tasks: asyncio.Future[Any]) -> None:

@@ -38,6 +38,8 @@ class ReplayOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds to wait for the target to become available."""
     timeout_s: float = 600.0
     """Request timeout in seconds."""
+    pace_file: Path | None = None
+    """If set, the replay slows down while the target responds slowly, and writes its rate to this file."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -59,6 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--wait", type=float, default=60.0, help="seconds to wait for the target to become available")
     add("--timeout", type=_above_zero, default=600.0, help="request timeout, seconds")
     add("--json", type=Path, default=None, help="write the summary to this file as JSON")
+    add("--pace-file", type=Path, default=None, help="with --qps: slow down with the target, and write the rate here")
     add("--parent-pid", type=int, default=None, help="exit when this process ends")
 
 
@@ -78,6 +81,7 @@ def options_from(arguments: argparse.Namespace) -> ReplayOptions:
         retry=max(0, arguments.retry),
         wait_s=arguments.wait,
         timeout_s=arguments.timeout,
+        pace_file=arguments.pace_file,
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import msgspec
+from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
@@ -17,6 +18,7 @@ from controlplane.platform.roles import may
 from controlplane.trials.trials_of_version import running_trials
 from gateway.contracts.fleet_sample import FleetSample
 from routing.policy.schema_versions import SchemaError
+from simulator.replay.host_pace import read_paces
 from web.fleet.block_sizes import seen_block_size_problems
 from web.fleet.installation_problems import installation_problems
 from web.live.feed import fleet_feed
@@ -68,6 +70,7 @@ def fleet(request: HttpRequest) -> HttpResponse:
         cv_limits=json.dumps(limits),
         may_connect=_is_empty(feed.latest) and may(actor, Role.ADMIN),
         installation_problems=installation_problems(actor),
+        replays=read_paces(settings.STATE_DIR),
         block_problems=seen_block_size_problems(pools, feed.latest),
     )
     return render(request, "fleet/fleet.html", context)

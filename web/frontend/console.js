@@ -13,10 +13,12 @@ import { startMenus } from './shell/menus.js';
 import { labelCells } from './shell/stacked_tables.js';
 import { startPalette } from './shell/palette.js';
 import { startTheme } from './shell/theme.js';
+import { startTour } from './shell/tour.js';
 
 startTheme(document.getElementById('theme-button'));
 startMenus();
 startPalette();
 labelCells(document);
 listenToShellKeys();
+startTour();
 if (document.getElementById('fleet')) startFleetPage();

@@ -252,9 +252,11 @@ def _leaving(sample: FleetSample) -> FleetVerdict | None:
             return FleetVerdict("info", lead, f"{_names(engines)}. {rest}", "", state)
         left = first.running + first.bound
         about = (
-            f"{count(left, 'request')} left; new requests go to other engines. " if state == "draining" and left else ""
+            f"{count(left, 'request') if left else 'No request'} left; new requests go to other engines. "
+            if state == "draining"
+            else ""
         )
-        lead = f"{first.name} is drained." if state == "draining" and not left else f"{first.name} is {word}."
+        lead = f"{first.name} is {word}."
         return FleetVerdict("info", lead, f"{about}{rest}", first.engine_id, state)
     return None
 

@@ -125,6 +125,15 @@ NAVIGATION = (
 ITEMS = tuple(item for group in NAVIGATION for item in group.items)
 
 
+TOUR_COOKIE, TOUR_STEPS = "tour", ("1", "2", "3", "4")
+
+
+def _tour_step(request: HttpRequest) -> int:
+    """Return the step in the tour's cookie, 0 if the tour has ended. Without a cookie, the Fleet page begins it."""
+    step = request.COOKIES.get(TOUR_COOKIE, TOUR_STEPS[0] if request.path == "/" else "")
+    return int(step) if step in TOUR_STEPS else 0
+
+
 def shell_context(request: HttpRequest, **page: Any) -> dict[str, Any]:
     """Return a page's template context: the shell's part and the page's own part.
 
@@ -142,6 +151,7 @@ def shell_context(request: HttpRequest, **page: Any) -> dict[str, Any]:
         "navigation": NAVIGATION,
         # Parts of a page that replace themselves do not show it, and ask nothing for it.
         "attention": SimpleLazyObject(lambda: _attention(request)) if known else None,
+        "tour": _tour_step(request) if known else 0,
         "tabs": tabs,
         "page_title": next((name for key, name, _ in tabs if key == page.get("tab")), page.get("page")),
         "version": program_version(),

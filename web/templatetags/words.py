@@ -9,6 +9,7 @@ from django.utils.safestring import SafeString, mark_safe
 from controlplane.platform import format as words
 from controlplane.platform.environment import PROGRAM
 from controlplane.platform.format import Moment
+from simulator.replay.host_pace import pace_words
 from web.shell.chart import place
 from web.shell.say import joined_lines
 
@@ -47,6 +48,7 @@ for item in (
     words.whole,
 ):
     register.filter(item.__name__, item)
+register.filter(pace_words.__name__, pace_words)
 
 
 @register.filter

@@ -77,7 +77,7 @@ class Command(BaseCommand):
             help="run simulated engines with replayed traffic; creates a tenant and an API key",
         )
         parser.add_argument("--trace", default="", help="Mooncake JSONL[.gz] to replay (default: a generated one)")
-        parser.add_argument("--speed", type=float, default=1.0, help="replay speed relative to the trace")
+        parser.add_argument("--speed", type=float, help="replay speed relative to the trace, whatever the host")
         parser.add_argument("--prefill", type=int, default=0, help="prefill-only demo engines; requires --decode")
         parser.add_argument("--decode", type=int, default=0, help="decode-only demo engines; requires --prefill")
         parser.add_argument(
@@ -196,6 +196,7 @@ class Command(BaseCommand):
             served_model=SERVED_MODEL if options["demo"] else "",
             log_dir=str(log_dir),
             chat=chat_address(children),
+            children=children,
             show_secrets=is_loopback(options["host"]),
         )
         self.stdout.write(text)

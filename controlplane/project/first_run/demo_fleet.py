@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from django.conf import settings
+
 from controlplane.fleet.loopback_ports import engine_ports
 from controlplane.fleet.models.engine import Engine
 from controlplane.kv_nodes.models.kv_node import KvNode
@@ -13,6 +15,7 @@ from controlplane.kv_nodes.simulated_scale import BYTES_PER_TOKEN
 from controlplane.project.first_run.demo_names import API_KEY_VARIABLE, POOL, SERVED_MODEL
 from controlplane.project.first_run.seed import ENGINES
 from controlplane.project.processes.child_process import ChildSpec, parent_option, python
+from simulator.replay.host_pace import PACE_SUFFIX, free_power, sized_rate
 
 NO_NODES: Mapping[str, str] = MappingProxyType({})
 GENERATED_QPS = 9.0
@@ -33,8 +36,8 @@ class DemoTraffic:
     api_key: str
     trace: str = ""
     """Path of a trace; empty: the generated one."""
-    speed: float = 1.0
-    """Speed relative to the original trace."""
+    speed: float | None = None
+    """Speed relative to the original trace; None: the host sets the rate of the generated trace."""
     prefilling: int = ENGINES
     """Number of prefilling engines, to which the generated rate is proportional."""
 
@@ -56,12 +59,21 @@ def replay_child(traffic: DemoTraffic) -> ChildSpec:
     """Return the client that replays the trace repeatedly."""
     argv = [*python("simulator.replay")]
     if traffic.trace:
-        argv += [traffic.trace]
+        argv += [traffic.trace, "--speed", str(1.0 if traffic.speed is None else traffic.speed)]
     else:
-        argv += ["--qps", str(GENERATED_QPS * traffic.prefilling / ENGINES), "--max-input", str(GENERATED_MAX_INPUT)]
-    argv += ["--target", traffic.target, "--model", SERVED_MODEL, "--speed", str(traffic.speed)]
+        usual = GENERATED_QPS * traffic.prefilling / ENGINES
+        argv += [*generated_rate("replay", usual, usual, traffic.speed), "--max-input", str(GENERATED_MAX_INPUT)]
+    argv += ["--target", traffic.target, "--model", SERVED_MODEL]
     argv += ["--loop", *parent_option()]
     return ChildSpec("replay", tuple(argv), env={API_KEY_VARIABLE: traffic.api_key})
+
+
+def generated_rate(name: str, usual: float, usual_of_all: float, speed: float | None) -> list[str]:
+    """Return the options of a replay's rate: as usual at `speed`, or its part of what the host has the power for."""
+    if speed is not None:
+        return ["--qps", str(usual), "--speed", str(speed)]
+    rate = round(usual * sized_rate(usual_of_all, free_power()) / usual_of_all, 2)
+    return ["--qps", str(rate), "--pace-file", str(settings.STATE_DIR / f"{name}{PACE_SUFFIX}")]
 
 
 def _engine_child(engine: Engine, node: str, kv_environment: Mapping[str, str]) -> ChildSpec:

@@ -21,6 +21,7 @@ from controlplane.fleet.topology import create_pool, create_region
 from controlplane.platform.bus import bus_url
 from controlplane.policies.models.policy import Policy
 from controlplane.policies.publish import DEFAULT as POLICY
+from controlplane.project.first_run.demo_fleet import generated_rate
 from controlplane.project.first_run.demo_names import API_KEY_VARIABLE, POOL, SERVED_MODEL
 from controlplane.project.first_run.seed import ACTOR, BLOCK_TOKENS, move_from_taken_ports, register_supervised
 from controlplane.project.processes import child_program
@@ -85,7 +86,7 @@ def seed_demo_regions(count: int, ports_from: int) -> list[Engine]:
     return engines
 
 
-def region_children(ports: RegionPorts, api_key: str, speed: float) -> list[ChildSpec]:
+def region_children(ports: RegionPorts, api_key: str, speed: float | None) -> list[ChildSpec]:
     """Return the proxy, the gateways of all regions except the first, and the traffic generator of each region."""
     names = list(ports.public)
     links = [
@@ -110,10 +111,11 @@ def _gateway(ports: RegionPorts, region: str) -> ChildSpec:
     return ChildSpec(f"gateway-{region}", tuple(argv), {**ports.environment(region), **secret, **bus})
 
 
-def _traffic(port: int, region: str, api_key: str, speed: float) -> ChildSpec:
+def _traffic(port: int, region: str, api_key: str, speed: float | None) -> ChildSpec:
+    rate = generated_rate(f"replay-{region}", QPS[region], sum(QPS.values()), speed)
     argv = [
-        *python("simulator.replay"), "--qps", str(QPS[region]), "--max-input", str(MAX_INPUT),
-        "--target", f"http://127.0.0.1:{port}", "--model", SERVED_MODEL, "--speed", str(speed), "--loop",
+        *python("simulator.replay"), *rate, "--max-input", str(MAX_INPUT),
+        "--target", f"http://127.0.0.1:{port}", "--model", SERVED_MODEL, "--loop",
         *parent_option(),
     ]  # fmt: skip
     return ChildSpec(f"replay-{region}", tuple(argv), env={API_KEY_VARIABLE: api_key})

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from controlplane.project.processes.child_process import ChildSpec
+from simulator.replay.host_pace import ReplayPace, allowed_cores, pace_words
+
 _NO_KEY = "create one on the Access page"
 
 
@@ -14,6 +19,7 @@ def welcome(
     served_model: str,
     log_dir: str,
     chat: str = "",
+    children: Sequence[ChildSpec] = (),
     show_secrets: bool,
 ) -> str:
     """Return the text. Secrets are omitted if others could see them or use them from other machines.
@@ -32,6 +38,10 @@ def welcome(
         lines += [f"    Model     {served_model}   (POST {url}v1/chat/completions)"]
     if chat:
         lines += [f"    Chat      {chat}   (an example that sends advisories)"]
+    # Those of the demo whose rate the host sets.
+    rates = [float(child.argv[child.argv.index("--qps") + 1]) for child in children if "--pace-file" in child.argv]
+    if rates:
+        lines += [f"    Traffic   {pace_words([ReplayPace(allowed_cores(), rate, rate) for rate in rates])}"]
     return "\n".join([*lines, f"    Logs      {log_dir}", "", "  Stop with Ctrl-C.", ""])
 
 

@@ -100,7 +100,7 @@ def _by_cause(stored: StoredDecision, cause: str) -> str:
         return "Admission deferred it while an engine had capacity. Lower defer_s or raise the threshold in the policy."
     return (
         f"The work ahead of it on {name} took longer than estimated. If that is common there, use learned costs "
-        "(cost: fitted) and look for traffic that bypasses Headway."
+        "(cost: fitted) if the engine's drawer shows that they are closer, and look for traffic that bypasses Headway."
     )
 
 

@@ -121,9 +121,10 @@ def test_draining_engine_is_reported_without_a_warning() -> None:
     assert verdict.text.startswith("3 requests left; new requests go to other engines. 3 of 4 engines serve")
 
 
-def test_engine_without_requests_is_reported_as_drained() -> None:
+def test_draining_engine_without_requests_keeps_the_name_of_its_state() -> None:
     drained = {"state": "draining", "running": 0, "bound": 0}
-    assert judge(with_engines(quiet(), (0, drained))).lead == "e-01 is drained."
+    verdict = judge(with_engines(quiet(), (0, drained)))
+    assert (verdict.lead, verdict.text[:17]) == ("e-01 is draining.", "No request left; ")
 
 
 def test_recent_return_is_a_recovery_and_an_old_one_is_not() -> None:

@@ -39,7 +39,7 @@ NOTE = "topology_note"
 
 ADMINS_DRAWERS = {"connect": connect_drawer, "pool": new_pool_drawer}
 POOL_GONE = "That pool was deleted, or you cannot see it."
-GONE = "That engine was deleted, or you cannot see its pool."
+GONE = "That engine was deleted, has another id, or is in a pool that you cannot see."
 
 
 @require_safe
@@ -160,7 +160,7 @@ def finding(rows: TopologyRows) -> str:
 def summary(pools: Sequence[Pool], rows: TopologyRows, sample: FleetSample | None) -> str:
     """Return the number of engines and pools, and the snapshot that the gateway uses."""
     regions = len({pool.region_id for pool in pools})
-    parts = (count(rows.total, "engine"), count(len(pools), "pool"), count(regions, "region"))
+    parts = (count(rows.total, "engine"), count(len(pools), "pool"), *([count(regions, "region")] if regions else ()))
     if sample is None:
         return f"{', '.join(parts)}. The gateway has not published a fleet sample."
     return f"{', '.join(parts)}; snapshot v{sample.snapshot_version}, seen at {clock_time(sample.at)} UTC."
