@@ -6,7 +6,7 @@ from django.urls import path
 from django.views.decorators.cache import never_cache
 from django.views.generic import RedirectView
 
-from controlplane.access.resources import KEYS, TENANTS
+from controlplane.access.resources import GROUP_GRANTS, KEYS, TENANTS
 from controlplane.fleet.resources import ENGINES, POOLS, SERVICES
 from controlplane.notifications.changing import CHANNELS, ROUTES, SILENCES
 from controlplane.objectives.objective import OBJECTIVES
@@ -172,8 +172,15 @@ urlpatterns = [
     path("access/sessions/<slug:session_id>/end", access_sessions.end_session, name="access-session-end"),
     path("access/tenants", access_tenants.tenants, name="access-tenants"),
     path("access/tenants.csv", admins_only(csv_download(TENANTS)), name="tenants-csv"),
-    path("access/tenants/<slug:slug>", access_tenants.rename_tenant, name="access-tenant-change"),
-    path("access/tenants/<slug:slug>/delete", access_tenants.remove_tenant, name="access-tenant-delete"),
+    path("access/tenants/<slug:public_id>", access_tenants.tenants, name="access-tenant-change"),
+    path(
+        "access/tenants/<slug:public_id>/delete",
+        access_tenants.tenants,
+        {"act": "delete"},
+        name="access-tenant-delete",
+    ),
+    path("access/groups", access_tenants.groups, name="access-groups"),
+    path("access/groups.csv", admins_only(csv_download(GROUP_GRANTS)), name="groups-csv"),
     path("access/secrets", access_secrets.secrets, name="access-secrets"),
     path("access/you", access_you.you, name="access-you"),
     path("access/you/password", access_you.change_own_password, name="access-own-password"),
