@@ -159,6 +159,7 @@ urlpatterns = [
     path("access/keys/<slug:key_id>/rotate", access_keys.rotate_key, name="access-key-rotate"),
     path("access/keys/<slug:key_id>/end-previous", access_keys.end_previous, name="access-key-end-previous"),
     path("access/people", access_people.people, name="access-people"),
+    path("access/people/sign-in-policy", access_factors.policy, name="access-sign-in-policy"),
     path("access/people/<int:person_id>/grant", access_people.grant, name="access-person-grant"),
     path("access/people/<int:person_id>/withdraw", access_people.withdraw, name="access-person-withdraw"),
     path("access/people/<int:person_id>/activity", access_people.activity, name="access-person-activity"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.urls import path, re_path, register_converter
 
-from controlplane.access.api import api_keys
+from controlplane.access.api import api_keys, sign_in_policy
 from controlplane.access.api.audit_events import AuditEvents, OneAuditEvent
 from controlplane.automation.api import automation, engine_health
 from controlplane.fleet.api import engines, pools, regions
@@ -91,6 +91,7 @@ urlpatterns = [
     path("v1/tenants/<slug:slug>", api_keys.OneTenant.as_view()),
     path("v1/group_grants", api_keys.GroupGrantsView.as_view()),
     path("v1/group_grants/<plain_id:grant_id>", api_keys.OneGroupGrant.as_view()),
+    path("v1/sign_in_policy", sign_in_policy.SignInPolicyView.as_view()),
     path("v1/keys", api_keys.ApiKeys.as_view()),
     path("v1/keys/<plain_id:key_id>", api_keys.OneApiKey.as_view()),
     path("v1/keys/<plain_id:key_id>/rotate", api_keys.ApiKeyRotation.as_view()),
