@@ -152,7 +152,9 @@ def test_removing_the_last_factor_removes_recovery_codes_and_others_factors_stay
 
 
 def require_factors(rule: str) -> None:
-    change_sign_in_policy(sign_in_policy(), {"second_factor": rule}, actor=person(User.objects.get(username="root")))
+    change_sign_in_policy(
+        sign_in_policy(), {"second_factor": rule}, actor=person(User.objects.get(username="root"), via="test")
+    )
 
 
 @pytest.mark.parametrize(("rule", "asked"), [("off", False), ("admins", True), ("everyone", True)])
