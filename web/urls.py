@@ -6,7 +6,7 @@ from django.urls import path
 from django.views.decorators.cache import never_cache
 from django.views.generic import RedirectView
 
-from controlplane.access.resources import KEYS, TENANTS
+from controlplane.access.resources import GROUP_GRANTS, KEYS, TENANTS
 from controlplane.fleet.resources import ENGINES, POOLS, SERVICES
 from controlplane.notifications.changing import CHANNELS, ROUTES, SILENCES
 from controlplane.objectives.objective import OBJECTIVES
@@ -161,6 +161,7 @@ urlpatterns = [
     path("access/keys/<slug:key_id>/rotate", access_keys.rotate_key, name="access-key-rotate"),
     path("access/keys/<slug:key_id>/end-previous", access_keys.end_previous, name="access-key-end-previous"),
     path("access/people", access_people.people, name="access-people"),
+    path("access/people/sign-in-policy", access_factors.policy, name="access-sign-in-policy"),
     path("access/people/<int:person_id>/grant", access_people.grant, name="access-person-grant"),
     path("access/people/<int:person_id>/withdraw", access_people.withdraw, name="access-person-withdraw"),
     path("access/people/<int:person_id>/activity", access_people.activity, name="access-person-activity"),
@@ -174,8 +175,15 @@ urlpatterns = [
     path("access/sessions/<slug:session_id>/end", access_sessions.end_session, name="access-session-end"),
     path("access/tenants", access_tenants.tenants, name="access-tenants"),
     path("access/tenants.csv", admins_only(csv_download(TENANTS)), name="tenants-csv"),
-    path("access/tenants/<slug:slug>", access_tenants.rename_tenant, name="access-tenant-change"),
-    path("access/tenants/<slug:slug>/delete", access_tenants.remove_tenant, name="access-tenant-delete"),
+    path("access/tenants/<slug:public_id>", access_tenants.tenants, name="access-tenant-change"),
+    path(
+        "access/tenants/<slug:public_id>/delete",
+        access_tenants.tenants,
+        {"act": "delete"},
+        name="access-tenant-delete",
+    ),
+    path("access/groups", access_tenants.groups, name="access-groups"),
+    path("access/groups.csv", admins_only(csv_download(GROUP_GRANTS)), name="groups-csv"),
     path("access/secrets", access_secrets.secrets, name="access-secrets"),
     path("access/you", access_you.you, name="access-you"),
     path("access/you/password", access_you.change_own_password, name="access-own-password"),

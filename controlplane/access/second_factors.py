@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+from collections.abc import Mapping
 from ipaddress import ip_address
 from typing import Any, cast
 
@@ -23,17 +24,20 @@ from django.core.exceptions import ValidationError
 from django.db import transaction
 from typing_extensions import override
 
+from controlplane.access.models.sign_in_policy import FactorRule, SignInPolicy
 from controlplane.access.people import KIND
-from controlplane.platform import audit
+from controlplane.platform import audit, recorded_change
 from controlplane.platform.actor import Actor
-from controlplane.platform.field_problems import problem
+from controlplane.platform.field_problems import check_names, problem
 from controlplane.platform.outage.unwritable import database_writes
 from controlplane.platform.role import Role
-from controlplane.platform.roles import require
+from controlplane.platform.roles import require, role_in
 
 APP, CODES, PASSKEY = Authenticator.Type.TOTP, Authenticator.Type.RECOVERY_CODES, Authenticator.Type.WEBAUTHN
 TITLES = {APP: "authenticator app", CODES: "recovery codes", PASSKEY: "passkey"}
 MAX_PASSKEYS, MAX_NAME = 20, 60
+ENROLLING = "enrolling"
+"""Name in the session of whether the person may only add a second factor."""
 _VALID_S = 120
 """Longer than a code is accepted, with its tolerance."""
 _UNREADABLE = (ValidationError, ValueError, KeyError, TypeError, AttributeError)
@@ -88,6 +92,33 @@ def has_second_factor(user: User) -> bool:
     return Authenticator.objects.filter(user=user, type__in=(APP, PASSKEY)).exists()
 
 
+def sign_in_policy() -> SignInPolicy:
+    """Return the stored row or, before the first change, an unsaved one."""
+    return SignInPolicy.objects.filter(pk=SignInPolicy.ONLY).first() or SignInPolicy()
+
+
+def change_sign_in_policy(
+    row: SignInPolicy, changes: Mapping[str, Any], *, actor: Actor, expected: int | None = None, why: str = ""
+) -> SignInPolicy:
+    """Change who must have a second factor, from the next sign-in on.
+
+    Raises NotAllowedError, InvalidFieldsError, StaleRevisionError.
+    """
+    require(actor, Role.ADMIN)
+    check_names(changes, {"second_factor"})
+    # The change locks the stored row, so there must be one.
+    SignInPolicy.objects.get_or_create(pk=SignInPolicy.ONLY)
+    return recorded_change.change(row, changes, "sign_in_policy.change", actor=actor, expected=expected, why=why)
+
+
+def lacks_factor(user: User) -> bool:
+    """Return whether the policy requires a second factor from the person, and they have none."""
+    rule = sign_in_policy().second_factor
+    required = rule == FactorRule.EVERYONE or (rule == FactorRule.ADMINS and role_in(user) == Role.ADMIN)
+    # Without a password, the provider alone decides how the person signs in.
+    return required and user.has_usable_password() and not has_second_factor(user)
+
+
 def add_app(user: User, secret: str, code: str, *, actor: Actor) -> list[str]:
     """Add an authenticator app that shows this code now, and return new recovery codes. Raises InvalidFieldsError."""
     if not totp.validate_totp_code(secret, code):
@@ -114,7 +145,10 @@ def add_passkey(user: User, name: str, credential: dict[str, Any], *, actor: Act
 
 
 def remove_factor(user: User, number: int, *, actor: Actor) -> bool:
-    """Remove the person's app with its recovery codes, or a passkey. Return False if it is gone."""
+    """Remove the person's app with its recovery codes, or a passkey. Return False if it is gone.
+
+    Raises InvalidFieldsError for the last one if the policy requires one.
+    """
     with transaction.atomic():
         factor = Authenticator.objects.filter(user=user, pk=number, type__in=(APP, PASSKEY)).first()
         if factor is None:
@@ -122,6 +156,8 @@ def remove_factor(user: User, number: int, *, actor: Actor) -> bool:
         factor.delete()
         if factor.type == APP:
             Authenticator.objects.filter(user=user, type=CODES).delete()
+        if lacks_factor(user):
+            raise problem("", "A second factor is required. Add another one first.")
         _record("person.remove_factor", user, factor.type, actor)
     return True
 

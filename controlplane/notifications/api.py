@@ -17,15 +17,12 @@ from controlplane.notifications.models.notification import (
     NotificationRoute,
     NotificationSend,
     SendState,
-    Silence,
 )
 from controlplane.notifications.planned import rules_with_channels
 from controlplane.platform.api.listing import Listing, exact, moment, one_of
-from controlplane.platform.api.resource_bodies import ResourceShape, change_body, new_body
+from controlplane.platform.api.resource_bodies import ResourceShape, object_views
 from controlplane.platform.api.strict_fields import ChangeBody, ModelShape
-from controlplane.platform.api.views import ApiView, Changeable, Creatable, Deletable, Listed, Objects, Verb, by_method
-
-_BY_SLUG = {"slug": ("slug",)}
+from controlplane.platform.api.views import ApiView, Listed, Verb, by_method
 
 
 class ChannelShape(ResourceShape):
@@ -40,13 +37,6 @@ class RouteShape(ResourceShape):
 
     class Meta:
         model = NotificationRoute
-
-
-class SilenceShape(ResourceShape):
-    """Messages that are not sent until a time."""
-
-    class Meta:
-        model = Silence
 
 
 class SendShape(ModelShape):
@@ -80,28 +70,14 @@ class NotificationsView(Listed):
     )
 
 
-class _Channels(Objects):
-    resource = CHANNELS
-    shape = ChannelShape
+NotificationChannelsView, OneNotificationChannel = object_views(CHANNELS, "notification channel", shape=ChannelShape)
 
 
-class NotificationChannelsView(_Channels, Creatable):
-    """List channels, or create one."""
-
-    says = by_method(GET="List notification channels.", POST="Create a notification channel.")
-    bodies = by_method(POST=new_body(NotificationChannel))
-    listing = Listing(_BY_SLUG, "slug", {})
-
-
-class OneNotificationChannel(_Channels, Changeable, Deletable):
-    """One notification channel."""
-
-    bodies = by_method(PUT=change_body(NotificationChannel), PATCH=change_body(NotificationChannel))
-
-
-class NotificationChannelTest(_Channels, Verb):
+class NotificationChannelTest(Verb):
     """Send a test message to the channel, and return it with the result."""
 
+    resource = CHANNELS
+    shape = ChannelShape
     bodies = by_method(POST=ChangeBody)
 
     @override
@@ -111,42 +87,10 @@ class NotificationChannelTest(_Channels, Verb):
         return thing
 
 
-class _Routes(Objects):
-    resource = ROUTES
-    shape = RouteShape
-
-
-class NotificationRoutesView(_Routes, Creatable):
-    """List routes, or create one."""
-
-    says = by_method(GET="List notification routes.", POST="Create a notification route.")
-    bodies = by_method(POST=new_body(NotificationRoute))
-    listing = Listing(_BY_SLUG, "slug", {"channel": exact("channel__slug", "Id of the channel.")})
-
-
-class OneNotificationRoute(_Routes, Changeable, Deletable):
-    """One notification route."""
-
-    bodies = by_method(PUT=change_body(NotificationRoute), PATCH=change_body(NotificationRoute))
-
-
-class _Silences(Objects):
-    resource = SILENCES
-    shape = SilenceShape
-
-
-class SilencesView(_Silences, Creatable):
-    """List silences, or create one."""
-
-    says = by_method(GET="List silences.", POST="Create a silence.")
-    bodies = by_method(POST=new_body(Silence))
-    listing = Listing(_BY_SLUG, "slug", {"pool": exact("pool", "Id of the pool.")})
-
-
-class OneSilence(_Silences, Changeable, Deletable):
-    """One silence."""
-
-    bodies = by_method(PUT=change_body(Silence), PATCH=change_body(Silence))
+NotificationRoutesView, OneNotificationRoute = object_views(
+    ROUTES, "notification route", ("channel", exact("channel__slug", "Id of the channel.")), shape=RouteShape
+)
+SilencesView, OneSilence = object_views(SILENCES, "silence", ("pool", exact("pool", "Id of the pool.")))
 
 
 class AlertRuleShape(serializers.Serializer):

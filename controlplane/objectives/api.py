@@ -8,9 +8,7 @@ from rest_framework import serializers
 
 from controlplane.objectives.attainment import attainment
 from controlplane.objectives.objective import OBJECTIVES, Objective
-from controlplane.platform.api.listing import Listing
-from controlplane.platform.api.resource_bodies import ResourceShape, change_body, new_body
-from controlplane.platform.api.views import Changeable, Creatable, Deletable, Objects, by_method
+from controlplane.platform.api.resource_bodies import ResourceShape, object_views
 
 
 class AttainmentShape(serializers.Serializer):
@@ -38,20 +36,4 @@ class ObjectiveShape(ResourceShape):
         return AttainmentShape(attainment(objective, timezone.now())).data
 
 
-class _Objectives(Objects):
-    resource = OBJECTIVES
-    shape = ObjectiveShape
-
-
-class ObjectivesView(_Objectives, Creatable):
-    """List objectives, or create one."""
-
-    says = by_method(GET="List objectives.", POST="Create an objective.")
-    bodies = by_method(POST=new_body(Objective))
-    listing = Listing({"slug": ("slug",)}, "slug", {})
-
-
-class OneObjective(_Objectives, Changeable, Deletable):
-    """One objective."""
-
-    bodies = by_method(PUT=change_body(Objective), PATCH=change_body(Objective))
+ObjectivesView, OneObjective = object_views(OBJECTIVES, "objective", shape=ObjectiveShape)

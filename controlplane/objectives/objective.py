@@ -7,7 +7,6 @@ from typing import Any
 
 from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
-from typing_extensions import override
 
 from controlplane.fleet.models.pool import Pool
 from controlplane.platform import recorded_change
@@ -15,15 +14,14 @@ from controlplane.platform.actor import Actor
 from controlplane.platform.field_problems import check_names, problem
 from controlplane.platform.resource.declared_field import FieldAccess, declared, settable_fields
 from controlplane.platform.resource.resource import Resource
+from controlplane.platform.revisions import RevisedModel
 from controlplane.platform.role import Role
 from controlplane.platform.roles import require
 from planning.incidents.signs import ON_TIME_TARGET
 
 
-class Objective(models.Model):
+class Objective(RevisedModel):
     """The target share of requests on time, over 30 days. Incidents open when it burns too fast."""
-
-    public_id_field = "slug"
 
     slug = declared(
         models.SlugField(max_length=64, unique=True),
@@ -44,15 +42,9 @@ class Objective(models.Model):
         "Share of requests on time. Late, failed, and rejected requests use up the error budget.",
         unit="%",
     )
-    revision = models.PositiveIntegerField(default=1)
-    """Incremented by each change; used as ETag of the API."""
 
     class Meta:
         ordering = ("slug",)
-
-    @override
-    def __str__(self) -> str:
-        return self.slug
 
 
 def create_objective(*, actor: Actor, why: str = "", **fields: Any) -> Objective:

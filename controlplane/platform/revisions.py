@@ -2,11 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from django.db import models
+from typing_extensions import override
 
-Revised = TypeVar("Revised", bound=models.Model)
+
+class RevisedModel(models.Model):
+    """Abstract base of objects that people and programs change. They are named by their public id."""
+
+    public_id_field: ClassVar[str] = "slug"
+
+    revision = models.PositiveIntegerField(default=1)
+    """Incremented by each change; used as ETag of the API."""
+
+    class Meta:
+        abstract = True
+
+    @override
+    def __str__(self) -> str:
+        return str(getattr(self, self.public_id_field))
+
+
+Revised = TypeVar("Revised", bound=RevisedModel)
 
 
 class StaleRevisionError(RuntimeError):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from django.urls import path, re_path, register_converter
 
-from controlplane.access.api import api_keys, group_grants, tenants
+from controlplane.access.api import api_keys, sign_in_policy
 from controlplane.access.api.audit_events import AuditEvents, OneAuditEvent
 from controlplane.automation.api import automation, engine_health
-from controlplane.fleet.api import engines, pools, regions, services
+from controlplane.fleet.api import engines, pools, regions
 from controlplane.fleet.api.regions import SovereigntyRules
 from controlplane.history.cache_locality import api as cache_locality
 from controlplane.incidents import api as incidents
@@ -57,8 +57,8 @@ register_converter(RowId, "row_id")
 urlpatterns = [
     path("v1/regions", regions.RegionsView.as_view()),
     path("v1/regions/<slug:slug>", regions.OneRegion.as_view()),
-    path("v1/services", services.ServicesView.as_view()),
-    path("v1/services/<slug:slug>", services.OneService.as_view()),
+    path("v1/services", regions.ServicesView.as_view()),
+    path("v1/services/<slug:slug>", regions.OneService.as_view()),
     path("v1/sovereignty", SovereigntyRules.as_view()),
     path("v1/pools", pools.Pools.as_view()),
     path("v1/pools/<slug:slug>", pools.OnePool.as_view()),
@@ -87,10 +87,11 @@ urlpatterns = [
     path("v1/kv_nodes/<plain_id:name>", kv_nodes.OneKvNode.as_view()),
     path("v1/kv_nodes/<plain_id:name>/unpin", kv_nodes.KvNodeUnpin.as_view()),
     path("v1/kv_moves", kv_nodes.KvMovesView.as_view()),
-    path("v1/tenants", tenants.Tenants.as_view()),
-    path("v1/tenants/<slug:slug>", tenants.OneTenant.as_view()),
-    path("v1/group_grants", group_grants.GroupGrants.as_view()),
-    path("v1/group_grants/<plain_id:grant_id>", group_grants.OneGroupGrant.as_view()),
+    path("v1/tenants", api_keys.TenantsView.as_view()),
+    path("v1/tenants/<slug:slug>", api_keys.OneTenant.as_view()),
+    path("v1/group_grants", api_keys.GroupGrantsView.as_view()),
+    path("v1/group_grants/<plain_id:grant_id>", api_keys.OneGroupGrant.as_view()),
+    path("v1/sign_in_policy", sign_in_policy.SignInPolicyView.as_view()),
     path("v1/keys", api_keys.ApiKeys.as_view()),
     path("v1/keys/<plain_id:key_id>", api_keys.OneApiKey.as_view()),
     path("v1/keys/<plain_id:key_id>/rotate", api_keys.ApiKeyRotation.as_view()),

@@ -107,6 +107,7 @@ MIDDLEWARE = [
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "django.contrib.auth.middleware.LoginRequiredMiddleware",
     "allauth.account.middleware.AccountMiddleware",
+    "web.access.sign_in_steps.enroll_first",
     "web.access.session_record.note_sessions",
     "web.shell.no_role.NoRoleMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",

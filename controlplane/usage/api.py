@@ -11,9 +11,9 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from controlplane.platform.api.listing import Listing, exact, one_of
-from controlplane.platform.api.resource_bodies import ResourceShape, change_body, new_body
-from controlplane.platform.api.views import ApiView, Changeable, Creatable, Deletable, Objects, by_method
+from controlplane.platform.api.listing import exact, one_of
+from controlplane.platform.api.resource_bodies import ResourceShape, object_views
+from controlplane.platform.api.views import ApiView, by_method
 from controlplane.platform.field_problems import problem
 from controlplane.usage.budgets import BUDGETS, PRICES
 from controlplane.usage.models.budget import Budget, BudgetMode, ModelPrice
@@ -54,49 +54,14 @@ class PriceShape(ResourceShape):
         model = ModelPrice
 
 
-class _Budgets(Objects):
-    resource = BUDGETS
-    shape = BudgetShape
-
-
-class BudgetsView(_Budgets, Creatable):
-    """List budgets, or create one."""
-
-    says = by_method(GET="List budgets.", POST="Create a budget.")
-    bodies = by_method(POST=new_body(Budget))
-    listing = Listing(
-        {"slug": ("slug",)},
-        "slug",
-        {
-            "tenant": exact("tenant__slug", "Slug of the tenant."),
-            "mode": one_of("mode", BudgetMode.values, "What happens when it is used up."),
-        },
-    )
-
-
-class OneBudget(_Budgets, Changeable, Deletable):
-    """One budget."""
-
-    bodies = by_method(PUT=change_body(Budget), PATCH=change_body(Budget))
-
-
-class _Prices(Objects):
-    resource = PRICES
-    shape = PriceShape
-
-
-class PricesView(_Prices, Creatable):
-    """List prices, or create one."""
-
-    says = by_method(GET="List the list prices.", POST="Create a list price.")
-    bodies = by_method(POST=new_body(ModelPrice))
-    listing = Listing({"slug": ("slug",)}, "slug", {"model": exact("model", "Served model.")})
-
-
-class OnePrice(_Prices, Changeable, Deletable):
-    """One list price."""
-
-    bodies = by_method(PUT=change_body(ModelPrice), PATCH=change_body(ModelPrice))
+BudgetsView, OneBudget = object_views(
+    BUDGETS,
+    "budget",
+    ("tenant", exact("tenant__slug", "Slug of the tenant.")),
+    ("mode", one_of("mode", BudgetMode.values, "What happens when it is used up.")),
+    shape=BudgetShape,
+)
+PricesView, OnePrice = object_views(PRICES, "price", ("model", exact("model", "Served model.")), shape=PriceShape)
 
 
 class UsageSumShape(serializers.Serializer):

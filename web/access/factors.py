@@ -17,10 +17,11 @@ from django.views.decorators.http import require_http_methods, require_POST
 
 from controlplane.access import second_factors as service
 from controlplane.platform.field_problems import FieldProblem, InvalidFieldsError
+from controlplane.platform.revisions import StaleRevisionError
 from web.access.login import credential_of
-from web.access.page import SAID, access_page
+from web.access.page import SAID, access_page, admins_only
 from web.access.sign_in_steps import SIGNED_IN_AT
-from web.shell.console_request import console_actor, go, sent
+from web.shell.console_request import console_actor, go, row_number, sent, why
 from web.shell.form_field import FormField, filled
 
 ADDRESS = "/access/you"
@@ -63,8 +64,24 @@ def app(request: HttpRequest) -> HttpResponse:
 @_soon_after_sign_in
 def remove(request: HttpRequest, number: int) -> HttpResponse:
     """Remove an authenticator app or a passkey."""
-    removed = service.remove_factor(cast("User", request.user), number, actor=console_actor(request))
+    try:
+        removed = service.remove_factor(cast("User", request.user), number, actor=console_actor(request))
+    except InvalidFieldsError:
+        return go(ADDRESS, said="factor-required")
     return go(ADDRESS, said="factor-removed" if removed else "nothing")
+
+
+@require_POST
+@admins_only
+def policy(request: HttpRequest) -> HttpResponse:
+    """Change who must have a second factor."""
+    changes, revision = {"second_factor": sent(request, "second_factor")}, row_number(request.POST.get("revision"))
+    named = {"actor": console_actor(request), "expected": revision, "why": why(request)}
+    try:
+        service.change_sign_in_policy(service.sign_in_policy(), changes, **named)
+    except (InvalidFieldsError, StaleRevisionError):
+        return go("/access/people", policy="", said="stale-policy")
+    return go("/access/people", said="policy-changed")
 
 
 @require_POST

@@ -16,7 +16,8 @@ from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods, require_POST
 
 from controlplane.access import people as service
-from controlplane.access.second_factors import CODES, TITLES
+from controlplane.access.models.sign_in_policy import FactorRule
+from controlplane.access.second_factors import CODES, TITLES, sign_in_policy
 from controlplane.access.second_factors import reset_factors as service_factors
 from controlplane.access.sessions import sign_out_everywhere
 from controlplane.fleet.models.pool import Pool
@@ -167,6 +168,8 @@ def _page(
         fields=fields,
         password_field=filled([_PASSWORD], {}, problems)[0],
         problem=general_problem([*fields, _PASSWORD], problems),
+        policy=sign_in_policy() if "policy" in request.GET else None,
+        factor_rules=FactorRule.choices,
         stopping=opened is not None and "deactivate" in request.GET,
     )
 

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 from django.conf import settings
 from django.contrib.auth import login
 from django.contrib.auth.models import User
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.utils.crypto import constant_time_compare
 from django.utils.http import url_has_allowed_host_and_scheme
 
 from controlplane.access.people import KIND
+from controlplane.access.second_factors import ENROLLING, lacks_factor
 from controlplane.platform import audit
 from controlplane.platform.actor import CONSOLE, person
 from controlplane.platform.outage.unwritable import database_writes
 from controlplane.platform.request_actor import request_id_of
 from web.access.session_record import METHOD
 from web.shell.client_address import client_address
+from web.shell.console_request import go
 
 PASSWORD, PROVIDER = "password", "provider"
 STEP_S = 300
@@ -27,6 +30,7 @@ PROVIDER_SESSION_S = 12 * 3600
 SIGNED_IN_AT = "signed_in_at"
 """Name in the session of the Unix seconds of the sign-in."""
 _PENDING = "second_step"
+_WHILE_ENROLLING = ("/access/you", "/logout", "/static/")
 
 
 def safe_next(request: HttpRequest, wanted: str) -> str:
@@ -45,12 +49,34 @@ def enter(request: HttpRequest, user: User, method: str) -> None:
     if method == PROVIDER:
         request.session.set_expiry(PROVIDER_SESSION_S)
     login(request, user, backend="django.contrib.auth.backends.ModelBackend")
+    # While the database is not writable, no factor can be added, and emergencies need someone who can sign in.
+    if method == PASSWORD and lacks_factor(user) and database_writes().failing is None:
+        request.session[ENROLLING] = True
+        _record_sign_in(request, user, "person.sign_in_without_factor", method)
     if settings.OIDC_ISSUER and method != PROVIDER:
         # With a provider, passwords and passkeys are for emergencies.
-        with database_writes().attempted():
-            actor = person(user, via=CONSOLE, request_id=request_id_of(request))
-            after = {"method": method, "address": client_address(request)}
-            audit.record(actor, "person.sign_in_locally", KIND, user.username, after=after)
+        _record_sign_in(request, user, "person.sign_in_locally", method)
+
+
+def _record_sign_in(request: HttpRequest, user: User, verb: str, method: str) -> None:
+    with database_writes().attempted():
+        actor = person(user, via=CONSOLE, request_id=request_id_of(request))
+        audit.record(actor, verb, KIND, user.username, after={"method": method, "address": client_address(request)})
+
+
+def enroll_first(get_response: Callable[[HttpRequest], HttpResponse]) -> Callable[[HttpRequest], HttpResponse]:
+    """Return the middleware that shows only their own account to people who must add a second factor."""
+
+    def respond(request: HttpRequest) -> HttpResponse:
+        if request.session.get(ENROLLING) and not request.path.startswith(_WHILE_ENROLLING):
+            if lacks_factor(request.user):
+                if request.path.startswith("/api/"):
+                    return JsonResponse({"detail": "Add a second factor under Access, You first."}, status=403)
+                return go("/access/you", said="enroll")
+            del request.session[ENROLLING]
+        return get_response(request)
+
+    return respond
 
 
 def begin_second_step(request: HttpRequest, user: User, target: str) -> None:

@@ -1,117 +1,80 @@
-"""The Tenants page; tenants own API keys."""
+"""The Tenants and Groups pages: owners of API keys, and the roles of the sign-in provider's groups."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import Any
 
-from django.db.models import Count, Q
-from django.http import HttpRequest, HttpResponse
-from django.shortcuts import get_object_or_404
-from django.views.decorators.http import require_http_methods, require_POST
+from django.db.models import Count, OuterRef, Q, Subquery, Value
+from django.db.models.functions import Coalesce
+from django.views.decorators.http import require_http_methods
 
-from controlplane.fleet.topology import change_tenant, create_tenant, delete_tenant
-from controlplane.platform.field_problems import FieldProblem, InvalidFieldsError
-from controlplane.platform.models.tenant import Tenant
-from controlplane.platform.recorded_change import InUseError
-from controlplane.platform.resource.declared_field import settable_fields
-from controlplane.platform.revisions import StaleRevisionError
+from controlplane.access.models.role_grant import RoleGrant
+from controlplane.access.resources import GROUP_GRANTS, TENANTS
+from controlplane.fleet.models.pool import Pool
+from controlplane.platform.actor import Actor
+from controlplane.platform.role import ALL_POOLS
 from controlplane.usage.summary import usage_of
-from web.access.page import PAGE_ROWS, access_page, admins_only
-from web.shell.console_request import asked, console_actor, go, kept, listed, row_number, typed_fields, why
-from web.shell.form_field import FormField, filled, general_problem
-from web.shell.resource_form import form_fields, typed_values
+from web.access.page import SAID, TABS, admins_only
+from web.shell.console_request import kept
+from web.shell.form_field import FieldOption
+from web.shell.frame import Tab
+from web.shell.object_pages import ObjectPages, Options
 
-ADDRESS = "/access/tenants"
-_CREATED, _CHANGED = settable_fields(Tenant, creating=True), settable_fields(Tenant)
-_WHY = FormField("why", "Why", help="Optional; for the audit.", limit=200)
-
-
-@require_http_methods(["GET", "HEAD", "POST"])
-@admins_only
-def tenants(request: HttpRequest) -> HttpResponse:
-    """List the tenants; on POST add a tenant."""
-    if request.method != "POST":
-        return _page(request)
-    values, problems = typed_values(_CREATED, request.POST)
-    try:
-        if problems:
-            raise InvalidFieldsError(problems)
-        slug = create_tenant(**values, actor=console_actor(request), why=why(request)).slug
-    except InvalidFieldsError as error:
-        return _page(request, creating=True, problems=error.problems, status=422)
-    return go(ADDRESS, tenant=slug, said="tenant-created")
+MAX_HOLDERS = 200
 
 
-@require_POST
-@admins_only
-def rename_tenant(request: HttpRequest, slug: str) -> HttpResponse:
-    """Change the tenant's name and its allowed models."""
-    tenant = get_object_or_404(Tenant, slug=slug)
-    changes, problems = typed_values(_CHANGED, request.POST)
-    revision = row_number(request.POST.get("revision"))
-    try:
-        if problems:
-            raise InvalidFieldsError(problems)
-        change_tenant(tenant, changes, actor=console_actor(request), expected=revision, why=why(request))
-    except InvalidFieldsError as error:
-        return _page(request, opened=tenant, problems=error.problems, status=422)
-    except StaleRevisionError:
-        news = FieldProblem("", "Another person changed this tenant while you edited. Review its current state.")
-        return _page(request, opened=tenant, problems=(news,), keep_typed=False, status=412)
-    return go(ADDRESS, tenant=slug, said="tenant-changed")
+def _with_keys(tenants: Any) -> Any:
+    active = Count("api_keys", filter=Q(api_keys__revoked_at=None))
+    return tenants.annotate(keys=active, all_keys=Count("api_keys")).order_by("slug")
 
 
-@require_POST
-@admins_only
-def remove_tenant(request: HttpRequest, slug: str) -> HttpResponse:
-    """Delete a tenant that owns no keys."""
-    tenant = get_object_or_404(Tenant, slug=slug)
-    try:
-        delete_tenant(tenant, actor=console_actor(request), why=why(request))
-    except InUseError as error:
-        return _page(request, opened=tenant, problems=(FieldProblem("", str(error)),), status=409)
-    return go(ADDRESS, said="tenant-deleted")
+def _keys(tenant: Any) -> list[tuple[str, str]]:
+    return [("Active keys", str(tenant.keys)), ("All keys", str(tenant.all_keys))]
 
 
-def _page(
-    request: HttpRequest,
-    *,
-    opened: Tenant | None = None,
-    creating: bool = False,
-    problems: Sequence[FieldProblem] = (),
-    keep_typed: bool = True,
-    status: int = 200,
-) -> HttpResponse:
-    tenants = _counted().order_by("slug")
-    wanted = asked(request, "q", 120)
-    if wanted:
-        tenants = tenants.filter(Q(slug__icontains=wanted) | Q(name__icontains=wanted))
-    page = listed(request, tenants, PAGE_ROWS)
-    slug = opened.slug if opened else asked(request, "tenant")
-    shown = _counted().filter(slug=slug).first() if slug else None
-    creating = creating or (request.method != "POST" and "new" in request.GET)
-    typed = typed_fields(request) if keep_typed else {}
-    fields = [*form_fields(_CREATED), _WHY] if creating else [*form_fields(_CHANGED, shown), _WHY] if shown else []
-    return access_page(
-        request,
-        "tenants",
-        status=status,
-        rows=list(page.object_list),
-        paging=page,
-        wanted=wanted,
-        keep=kept(q=wanted),
-        creating=creating,
-        opened=shown,
-        usage=usage_of(console_actor(request), shown.slug) if shown else None,
-        owner_budget=kept(tenant=shown.slug) if shown else "",
-        fields=filled(fields, typed, problems),
-        problem=general_problem(fields, problems),
-        deleting=shown is not None and "delete" in request.GET,
+def _usage(actor: Actor, tenant: Any) -> Mapping[str, Any]:
+    return {"usage": usage_of(actor, tenant.slug), "owner_budget": kept(tenant=tenant.slug)}
+
+
+def _with_people(grants: Any) -> Any:
+    held = RoleGrant.objects.filter(by_group=OuterRef("group"), role=OuterRef("role")).annotate(
+        where=Coalesce("pool__slug", Value(ALL_POOLS))
     )
+    counts = held.filter(where=OuterRef("pool")).order_by().values("where").annotate(number=Count("pk"))
+    return grants.annotate(people=Coalesce(Subquery(counts.values("number")), 0))
 
 
-def _counted() -> Any:
-    return Tenant.objects.annotate(
-        keys=Count("api_keys", filter=Q(api_keys__revoked_at=None)), all_keys=Count("api_keys")
-    )
+def _people(grant: Any) -> list[tuple[str, str]]:
+    return [("People with this role", str(grant.people))]
+
+
+def _holders(_actor: Actor, grant: Any) -> Mapping[str, Any]:
+    pool = {"pool": None} if grant.pool == ALL_POOLS else {"pool__slug": grant.pool}
+    held = RoleGrant.objects.filter(by_group=grant.group, role=grant.role, **pool)
+    return {"holders": held.order_by("user__username").values_list("user__username", flat=True)[:MAX_HOLDERS]}
+
+
+def _pools() -> Options:
+    pools = [FieldOption(pool.slug, pool.name) for pool in Pool.objects.order_by("slug")[:500]]
+    return {"pool": [FieldOption(ALL_POOLS, "all pools"), *pools]}
+
+
+def _tabs(_actor: Actor) -> tuple[Tab, ...]:
+    return TABS
+
+
+def _pages(resource: Any, noun: str, **more: Any) -> Any:
+    name = f"{noun}s"
+    pages = ObjectPages(resource, noun, "Access", f"/access/{name}", f"access/{name}.html", _tabs, name, SAID, **more)
+    return require_http_methods(["GET", "HEAD", "POST"])(admins_only(pages.view))
+
+
+tenants = _pages(
+    TENANTS, "tenant", named="tenant", search=("slug__icontains", "name__icontains"), counted=_with_keys, more=_keys,
+    context=_usage,
+)  # fmt: skip
+groups = _pages(
+    GROUP_GRANTS, "group", search=("group__icontains",), counted=_with_people, more=_people, context=_holders,
+    options=_pools,
+)  # fmt: skip

@@ -11,6 +11,7 @@ from channels.db import database_sync_to_async
 from channels.generic.websocket import AsyncWebsocketConsumer
 from uvicorn.protocols.utils import ClientDisconnected
 
+from controlplane.access.second_factors import ENROLLING
 from controlplane.platform.actor import CONSOLE, person
 from web.live.feed import fleet_feed
 from web.live.scope import NOTHING, scope_of
@@ -41,7 +42,8 @@ class FleetConsumer(AsyncWebsocketConsumer):
         # Only an accepted socket can send the browser a close code; before that the browser sees a bare 403.
         await self.accept()
         user, session = self.scope.get("user"), self.scope.get("session")
-        if user is None or not user.is_authenticated or session is None or not session.session_key:
+        known = user is not None and user.is_authenticated and session is not None and session.session_key
+        if not known or ENROLLING in session:
             await self.close(code=SIGNED_OUT)
             return
         scope = await database_sync_to_async(scope_of)(person(user, via=CONSOLE))

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from typing import Any
 
 from django.db import models
+from django.db.models import Q
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, render
 
@@ -18,19 +20,20 @@ from controlplane.platform.resource.declared_field import declaration_of, settab
 from controlplane.platform.resource.resource import Resource
 from controlplane.platform.revisions import StaleRevisionError
 from controlplane.platform.roles import may
-from web.shell.console_request import asked, console_actor, go, row_number, sent, typed_fields, why
+from web.shell.console_request import asked, console_actor, go, kept, listed, row_number, sent, typed_fields, why
 from web.shell.form_field import FieldOption, FormField, filled, general_problem
 from web.shell.frame import Tab, shell_context
 from web.shell.no_role import lacks_role
 from web.shell.resource_form import facts, form_fields, typed_values
 
 _WHY = FormField("why", "Why", help="Optional; for the audit.", limit=200)
+PAGE_ROWS = 50
 Options = Mapping[str, Sequence[FieldOption]]
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectPages:
-    """The page of one resource that belongs to no pool; its objects are named by `slug`."""
+    """The page of one resource that belongs to no pool."""
 
     resource: Resource
     noun: str
@@ -52,21 +55,29 @@ class ObjectPages:
     """Function that returns the choices of fields that name other objects."""
     besides: Callable[[HttpRequest], dict[str, Any]] = lambda _request: {}
     """Function that returns what else the template shows."""
+    named: str = "object"
+    """Name of the parameter with an object's public id."""
+    search: Sequence[str] = ()
+    """Lookups of the words to search for; with them, the list has pages."""
+    counted: Callable[[Any], Any] = copy
+    """Function that adds to a query of objects what `more` shows."""
+    context: Callable[[Actor, Any], Mapping[str, Any]] | None = None
+    """Function that returns what the template shows about the opened object, besides its facts."""
     acts: Mapping[str, Callable[..., str]] = field(default_factory=dict)
     """Further buttons: a service that returns the name of what the page states."""
 
-    def view(self, request: HttpRequest) -> HttpResponse:
-        """List the objects; on POST create, change, or delete one."""
+    def view(self, request: HttpRequest, public_id: str = "", act: str = "") -> HttpResponse:
+        """List the objects; on POST create, change, or delete one, which the address or the form names."""
         if request.method != "POST":
             return self._page(request)
         actor = console_actor(request)
         role = self.resource.changes_need
         if not may(actor, role):
             return lacks_role(request, self.page, f"Changing {self.noun}s requires the role {role}.", self.address)
-        slug = sent(request, "object")
-        opened = get_object_or_404(self.resource.model, slug=slug) if slug else None
+        name = public_id or sent(request, self.named)
+        opened = get_object_or_404(self.resource.model, **{self._id_field: name}) if name else None
         try:
-            return self._done(request, actor, opened)
+            return self._done(request, actor, opened, act or sent(request, "do"))
         except InvalidFieldsError as error:
             return self._page(request, opened=opened, creating=opened is None, problems=error.problems, status=422)
         except StaleRevisionError:
@@ -75,8 +86,14 @@ class ObjectPages:
         except ConflictError as error:
             return self._page(request, opened=opened, problems=(FieldProblem("", str(error)),), status=409)
 
-    def _done(self, request: HttpRequest, actor: Actor, opened: Any) -> HttpResponse:
-        act = sent(request, "do")
+    @property
+    def _id_field(self) -> str:
+        return self.resource.model.public_id_field
+
+    def _go(self, thing: Any, said: str) -> HttpResponse:
+        return go(self.address, **{self.named: getattr(thing, self._id_field)}, said=said)
+
+    def _done(self, request: HttpRequest, actor: Actor, opened: Any, act: str) -> HttpResponse:
         if opened is None or not act:
             return self._stored(request, opened)
         if act == "delete" and self.resource.deleted is not None:
@@ -84,7 +101,7 @@ class ObjectPages:
             return go(self.address, said="deleted")
         if act not in self.acts:
             raise InvalidFieldsError([FieldProblem("", "There is no such action.")])
-        return go(self.address, object=opened.slug, said=self.acts[act](opened, actor=actor, why=why(request)))
+        return self._go(opened, self.acts[act](opened, actor=actor, why=why(request)))
 
     def _stored(self, request: HttpRequest, opened: Any) -> HttpResponse:
         fields = self.resource.created_fields if opened is None else settable_fields(self.resource.model)
@@ -97,9 +114,9 @@ class ObjectPages:
             raise InvalidFieldsError(problems)
         named = {"actor": console_actor(request), "why": why(request)}
         if opened is None:
-            return go(self.address, object=self.resource.created(**values, **named).slug, said="created")
+            return self._go(self.resource.created(**values, **named), "created")
         self.resource.changed(opened, values, expected=row_number(request.POST.get("revision")), **named)
-        return go(self.address, object=opened.slug, said="changed")
+        return self._go(opened, "changed")
 
     def _page(
         self,
@@ -113,12 +130,19 @@ class ObjectPages:
     ) -> HttpResponse:
         actor, resource = console_actor(request), self.resource
         may_change = may(actor, resource.changes_need)
-        slug = opened.slug if opened else asked(request, "object")
-        shown = resource.rows(actor).filter(slug=slug).first() if slug else None
+        things, wanted = self.counted(resource.rows(actor)), asked(request, "q") if self.search else ""
+        matching = (
+            things.filter(Q(*((lookup, wanted) for lookup in self.search), _connector=Q.OR)) if wanted else things
+        )
+        page = listed(request, matching, PAGE_ROWS) if self.search else None
+        listing = list(found if page is None else page.object_list)
+        name = getattr(opened, self._id_field) if opened else asked(request, self.named)
+        shown = next((thing for thing in listing if getattr(thing, self._id_field) == name), None)
+        shown = things.filter(**{self._id_field: name}).first() if name and shown is None else shown
         creating = may_change and (creating or (request.method != "POST" and "new" in request.GET))
         fields = self._fields(request, None if creating else shown) if may_change and (creating or shown) else []
         fields = filled([*fields, _WHY] if fields else [], typed_fields(request) if keep_typed else {}, problems)
-        rows = self.shown(resource.rows(actor))
+        rows = self.shown(listing)
         context = shell_context(
             request,
             page=self.page,
@@ -127,8 +151,14 @@ class ObjectPages:
             noun=self.noun,
             address=self.address,
             kind=kind_of(resource.model()),
-            back=f"{self.address}?object=",
+            back=f"{self.address}?{self.named}=",
             verb=f"Delete {self.noun}",
+            named=self.named,
+            search=bool(self.search),
+            paging=page,
+            wanted=wanted,
+            keep=kept(q=wanted),
+            key=name if shown else "",
             rows=rows,
             table=self._table(rows) if self.shown is list else (),
             creating=creating,
@@ -141,6 +171,7 @@ class ObjectPages:
             said=self.said.get(request.GET.get("said", ""), ""),
             **self.besides(request),
             deleting=may_change and shown is not None and "delete" in request.GET,
+            **(self.context(actor, shown) if self.context is not None and shown else {}),
         )
         return render(request, self.template, context, status=status)
 
@@ -150,8 +181,8 @@ class ObjectPages:
         return [*given, *(self.more(thing) if self.more is not None else ())]
 
     def _table(self, things: Sequence[Any]) -> dict[str, Any]:
-        """Return the titles of the columns, and each object with its cells; the first one names it."""
-        lines = [(thing, self._facts(thing)) for thing in things]
+        """Return the titles of the columns, and the id of each object with its cells; the first one names it."""
+        lines = [(getattr(thing, self._id_field), self._facts(thing)) for thing in things]
         return {"titles": [title for title, _ in lines[0][1]] if lines else [], "lines": lines}
 
     def _fields(self, request: HttpRequest, shown: Any) -> list[FormField]:

@@ -19,11 +19,11 @@ from controlplane.access.api_keys import (
     revoke_at_once,
     rotate_api_key,
 )
-from controlplane.access.resources import KEYS
+from controlplane.access.resources import GROUP_GRANTS, KEYS, TENANTS
 from controlplane.platform.api.error_answers import answer_with
 from controlplane.platform.api.listing import Listing, contains, exact, present
 from controlplane.platform.api.problem import ProblemError
-from controlplane.platform.api.resource_bodies import ResourceShape, change_body, new_body
+from controlplane.platform.api.resource_bodies import ResourceShape, change_body, new_body, object_views
 from controlplane.platform.api.strict_fields import ChangeBody, WholeNumber
 from controlplane.platform.api.views import Changeable, Listed, Objects, Verb, by_method
 from controlplane.platform.models.api_key import ApiKey
@@ -165,3 +165,11 @@ def _not_revoked(_error: Any, _view: Any) -> ProblemError:
 
 
 answer_with(BusAwayError, _not_revoked)
+TenantsView, OneTenant = object_views(TENANTS, "tenant", ("name", contains("name", "Part of the name.")))
+GroupGrantsView, OneGroupGrant = object_views(
+    GROUP_GRANTS,
+    "group grant",
+    ("group", exact("group", "Name of the group.")),
+    ("pool", exact("pool", "Id of the pool, or *.")),
+    order=("group", "pool"),
+)

@@ -7,6 +7,7 @@ from django.db import models
 from typing_extensions import override
 
 from controlplane.platform.resource.declared_field import FieldAccess, declared
+from controlplane.platform.revisions import RevisedModel
 from controlplane.platform.role import ALL_POOLS, Role
 
 MAX_GROUP = 120
@@ -17,7 +18,7 @@ def new_grant_id() -> str:
     return f"grant-{uuid_utils.uuid7().hex}"
 
 
-class GroupGrant(models.Model):
+class GroupGrant(RevisedModel):
     """One role of everyone in a group, in one pool or in all pools."""
 
     public_id_field = "grant_id"
@@ -36,8 +37,6 @@ class GroupGrant(models.Model):
         access=FieldAccess.FIXED,
     )
     role = declared(models.CharField(max_length=16, choices=Role.choices, default=Role.VIEWER), "Role")
-    revision = models.PositiveIntegerField(default=1)
-    """Incremented by each change; used as ETag of the API."""
 
     class Meta:
         ordering = ("group", "pool")

@@ -6,10 +6,13 @@ from django.db import models
 from typing_extensions import override
 
 from controlplane.fleet.models.pool import Pool
+from controlplane.platform.revisions import RevisedModel
 
 
-class PoolAutomation(models.Model):
+class PoolAutomation(RevisedModel):
     """A pool's switches, which take effect immediately. A pool without a row is neither frozen nor overridden."""
+
+    public_id_field = "pk"
 
     pool = models.OneToOneField(Pool, on_delete=models.CASCADE, related_name="automation", primary_key=True)
     frozen = models.BooleanField(default=False)
@@ -22,8 +25,6 @@ class PoolAutomation(models.Model):
     changed_at = models.DateTimeField(null=True, blank=True)
     changed_by = models.CharField(max_length=150, blank=True)
     why = models.CharField(max_length=200, blank=True)
-    revision = models.PositiveIntegerField(default=1)
-    """Incremented by each change; used as ETag of the API."""
 
     class Meta:
         constraints = (

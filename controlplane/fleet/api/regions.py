@@ -1,4 +1,4 @@
-"""`/api/v1/regions` and `/api/v1/sovereignty`."""
+"""`/api/v1/regions`, `/api/v1/services`, and `/api/v1/sovereignty`."""
 
 from __future__ import annotations
 
@@ -7,47 +7,18 @@ from typing import Any
 from rest_framework import serializers
 from typing_extensions import override
 
-from controlplane.fleet.models.region import Region
 from controlplane.fleet.models.sovereignty import Sovereignty
-from controlplane.fleet.resources import REGIONS
+from controlplane.fleet.resources import REGIONS, SERVICES
 from controlplane.fleet.sovereignty.rules import replace_sovereignty, stored_sovereignty
-from controlplane.platform.api.listing import Listing, contains
-from controlplane.platform.api.resource_bodies import ResourceShape, change_body, new_body
+from controlplane.platform.api.listing import contains
+from controlplane.platform.api.resource_bodies import object_views
 from controlplane.platform.api.strict_fields import ChangeBody, Input, Text, Truth
-from controlplane.platform.api.views import Changeable, Creatable, Deletable, Objects, by_method
+from controlplane.platform.api.views import Changeable, by_method
 from controlplane.platform.role import Role
 from routing.regions.sovereignty import MAX_NAMES, MAX_RULES
 
-
-class RegionShape(ResourceShape):
-    """A location with engines."""
-
-    class Meta:
-        model = Region
-
-
-RegionChange = change_body(Region)
-
-
-class _Regions(Objects):
-    resource = REGIONS
-    shape = RegionShape
-
-
-class RegionsView(_Regions, Creatable):
-    """List regions, or create one."""
-
-    says = by_method(GET="List regions.", POST="Create a region.")
-    bodies = by_method(POST=new_body(Region))
-    listing = Listing({"slug": ("slug",)}, "slug", {"name": contains("name", "Part of the name.")})
-
-
-class OneRegion(_Regions, Changeable, Deletable):
-    """One region."""
-
-    bodies = by_method(PUT=RegionChange, PATCH=RegionChange)
-
-
+RegionsView, OneRegion = object_views(REGIONS, "region", ("name", contains("name", "Part of the name.")))
+ServicesView, OneService = object_views(SERVICES, "service")
 DEFAULTS = ("allow", "deny")
 
 

@@ -10,6 +10,7 @@ from typing_extensions import override
 from controlplane.fleet.engine_url import rank_of
 from controlplane.fleet.models.pool import Pool
 from controlplane.platform.resource.declared_field import FieldAccess, declared
+from controlplane.platform.revisions import RevisedModel
 
 KV_NODE = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 ENGINE_KIND = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,31}$"
@@ -41,7 +42,7 @@ def new_engine_id() -> str:
     return f"eng-{uuid_utils.uuid7().hex}"
 
 
-class Engine(models.Model):
+class Engine(RevisedModel):
     """One engine. `engine_id` is its id everywhere outside this database and never changes."""
 
     public_id_field = "engine_id"
@@ -114,8 +115,6 @@ class Engine(models.Model):
     source = models.CharField(max_length=200, blank=True, default="")
     """The discovery source that lists the engine; empty: a person or an automation registered it."""
     registered_at = models.DateTimeField(auto_now_add=True)
-    revision = models.PositiveIntegerField(default=1)
-    """Incremented by each change; used as ETag of the API."""
 
     class Meta:
         ordering = ("pool__slug", "name")

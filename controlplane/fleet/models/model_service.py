@@ -7,16 +7,16 @@ from django.db import models
 from typing_extensions import override
 
 from controlplane.platform.resource.declared_field import FieldAccess, TextList, declared
+from controlplane.platform.revisions import RevisedModel
 from gateway.base.engine_api_keys import PROVIDER_KEY
 
 MAX_NAMES, MAX_POOLS = 50, 20
 _PRICE = (MinValueValidator(0), MaxValueValidator(100_000))
 
 
-class ModelService(models.Model):
-    """One service. `slug` is its id in snapshots, metrics, and decisions, a name for clients, and never changes."""
+class ModelService(RevisedModel):
+    """Names that clients send as model. `slug` is its id, one of the names, and never changes."""
 
-    public_id_field = "slug"
     in_snapshot = True
 
     slug = declared(
@@ -81,15 +81,9 @@ class ModelService(models.Model):
     output_cost = declared(
         models.FloatField(default=0.0, validators=_PRICE), "Output price", unit="$/M tokens", kept=True
     )
-    revision = models.PositiveIntegerField(default=1)
-    """Incremented by each change; used as ETag of the API."""
 
     class Meta:
         ordering = ("slug",)
-
-    @override
-    def __str__(self) -> str:
-        return self.slug
 
 
 class ProviderUsage(models.Model):

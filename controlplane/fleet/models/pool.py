@@ -7,10 +7,10 @@ from ipaddress import ip_network
 from django.core.exceptions import ValidationError
 from django.core.validators import MaxValueValidator, MinValueValidator, RegexValidator
 from django.db import models
-from typing_extensions import override
 
 from controlplane.fleet.models.region import Region
 from controlplane.platform.resource.declared_field import FieldAccess, declared
+from controlplane.platform.revisions import RevisedModel
 from controlplane.policies.models.policy import Policy
 from gateway.base.engine_api_keys import OWN_KEY
 
@@ -48,10 +48,9 @@ def check_networks(text: str) -> None:
             raise ValidationError(f"Write networks such as 10.3.0.0/16, separated by commas: {error}.") from error
 
 
-class Pool(models.Model):
+class Pool(RevisedModel):
     """One pool. `slug` is its id in snapshots, metrics, and decisions, and never changes."""
 
-    public_id_field = "slug"
     in_snapshot = True
 
     slug = declared(
@@ -143,8 +142,6 @@ class Pool(models.Model):
         "Production",
         "Publishing, promoting and rolling back here require typing a name.",
     )
-    revision = models.PositiveIntegerField(default=1)
-    """Incremented by each change; used as ETag of the API."""
 
     class Meta:
         ordering = ("slug",)
@@ -160,7 +157,3 @@ class Pool(models.Model):
             models.CheckConstraint(condition=models.Q(mode__in=PoolMode.values), name="pool_mode_known"),
             models.CheckConstraint(condition=models.Q(actuator__in=ActuatorKind.values), name="pool_actuator_known"),
         )
-
-    @override
-    def __str__(self) -> str:
-        return self.slug

@@ -8,6 +8,7 @@ import msgspec
 from django.db import models
 from typing_extensions import override
 
+from controlplane.platform.revisions import RevisedModel
 from routing.regions.sovereignty import SovereigntyDocument
 
 
@@ -21,7 +22,7 @@ def allow_all() -> dict[str, Any]:
     return as_json(SovereigntyDocument())
 
 
-class Sovereignty(models.Model):
+class Sovereignty(RevisedModel):
     """The only row, which holds the document. Without it, all hops are allowed."""
 
     ONLY = 1
@@ -31,8 +32,6 @@ class Sovereignty(models.Model):
 
     id = models.PositiveSmallIntegerField(primary_key=True, default=ONLY)
     document = models.JSONField(default=allow_all)
-    revision = models.PositiveIntegerField(default=1)
-    """Incremented by each change; used as ETag of the API."""
 
     class Meta:
         constraints = (models.CheckConstraint(condition=models.Q(id=1), name="sovereignty_one_row"),)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from django.db import models
 from typing_extensions import override
 
+from controlplane.platform.revisions import RevisedModel
+
 
 class IncidentState(models.TextChoices):
     """Whether the trouble lasts."""
@@ -13,7 +15,7 @@ class IncidentState(models.TextChoices):
     CLOSED = "closed", "Closed"
 
 
-class Incident(models.Model):
+class Incident(RevisedModel):
     """One episode of trouble. `pool` is no foreign key, because incidents outlive pools; empty: the whole fleet."""
 
     public_id_field = "pk"
@@ -38,8 +40,6 @@ class Incident(models.Model):
     acknowledged_by = models.CharField(max_length=150, blank=True)
     detail = models.JSONField(default=dict)
     """The episode (planning.incidents.episodes) without its counters: causes, symptoms, and the requests hit."""
-    revision = models.PositiveIntegerField(default=1)
-    """Incremented by each act of a person; used as ETag of the API."""
 
     class Meta:
         ordering = ("-onset", "-id")

@@ -7,6 +7,7 @@ from django.db import models
 from typing_extensions import override
 
 from controlplane.fleet.models.engine import KV_NODE
+from controlplane.platform.revisions import RevisedModel
 
 _ADDRESS = r"^[A-Za-z0-9.:\[\]-]+:[0-9]{1,5}$"
 
@@ -24,7 +25,7 @@ LIVE = (KvNodeState.SERVING, KvNodeState.DRAINING)
 """States in which a node is published."""
 
 
-class KvNode(models.Model):
+class KvNode(RevisedModel):
     """One node manager, which registers itself. `name` is its id everywhere."""
 
     public_id_field = "name"
@@ -44,18 +45,12 @@ class KvNode(models.Model):
     ssd_bytes = models.BigIntegerField(default=0, validators=[MinValueValidator(0)])
     slot_bytes = models.BigIntegerField(default=0, validators=[MinValueValidator(0)])
     state = models.CharField(max_length=16, choices=KvNodeState.choices, default=KvNodeState.GONE)
-    revision = models.PositiveIntegerField(default=1)
-    """Incremented by each change of the published fields, but not by reports; used as ETag of the API."""
 
     class Meta:
         ordering = ("name",)
         constraints = (
             models.CheckConstraint(condition=models.Q(state__in=KvNodeState.values), name="kv_node_state_known"),
         )
-
-    @override
-    def __str__(self) -> str:
-        return self.name
 
 
 class KvNodeReport(models.Model):

@@ -7,6 +7,7 @@ from django.db import models
 from typing_extensions import override
 
 from controlplane.platform.resource.declared_field import FieldAccess, TextList, declared
+from controlplane.platform.revisions import RevisedModel
 
 ADDRESS_ENV = r"^HEADWAY_NOTIFY_[A-Z0-9_]{1,40}$"
 """Pattern of variables that a channel can name for its address. No other variable is read for an admin of the API."""
@@ -49,10 +50,8 @@ def every_event() -> list[str]:
     return list(NotifiedEvent.values)
 
 
-class NotificationChannel(models.Model):
+class NotificationChannel(RevisedModel):
     """A receiver of messages. Its address is a secret of the environment: neither stored nor shown."""
-
-    public_id_field = "slug"
 
     slug = declared(
         models.SlugField(max_length=64, unique=True), "Id", _SLUG_HELP, access=FieldAccess.FIXED, example="pager"
@@ -69,21 +68,13 @@ class NotificationChannel(models.Model):
     tested_at = models.DateTimeField(null=True, blank=True)
     test_result = models.CharField(max_length=200, blank=True, default="")
     """Result of the last test; empty: none yet."""
-    revision = models.PositiveIntegerField(default=1)
-    """Incremented by each change; used as ETag of the API."""
 
     class Meta:
         ordering = ("slug",)
 
-    @override
-    def __str__(self) -> str:
-        return self.slug
 
-
-class NotificationRoute(models.Model):
+class NotificationRoute(RevisedModel):
     """Which events a channel gets, and when."""
-
-    public_id_field = "slug"
 
     slug = declared(
         models.SlugField(max_length=64, unique=True), "Id", _SLUG_HELP, access=FieldAccess.FIXED, example="on-call"
@@ -131,21 +122,13 @@ class NotificationRoute(models.Model):
         "Of the quiet hours, by its IANA name.",
         example="Europe/Berlin",
     )
-    revision = models.PositiveIntegerField(default=1)
-    """Incremented by each change; used as ETag of the API."""
 
     class Meta:
         ordering = ("slug",)
 
-    @override
-    def __str__(self) -> str:
-        return self.slug
 
-
-class Silence(models.Model):
+class Silence(RevisedModel):
     """Messages that are not sent until a time. An empty field matches every message."""
-
-    public_id_field = "slug"
 
     slug = declared(
         models.SlugField(max_length=64, unique=True), "Id", _SLUG_HELP, access=FieldAccess.FIXED, example="upgrade"
@@ -161,15 +144,9 @@ class Silence(models.Model):
     )
     until = declared(models.DateTimeField(), "Until", "UTC time at which it ends.", example="2026-12-01T06:00:00Z")
     reason = declared(models.CharField(max_length=200), "Reason", "Shown beside each silenced message.")
-    revision = models.PositiveIntegerField(default=1)
-    """Incremented by each change; used as ETag of the API."""
 
     class Meta:
         ordering = ("-until", "slug")
-
-    @override
-    def __str__(self) -> str:
-        return self.slug
 
 
 class NotificationSend(models.Model):

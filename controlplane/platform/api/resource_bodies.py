@@ -1,7 +1,8 @@
-"""Derives request bodies and responses, and so the OpenAPI document, from the declared fields of models."""
+"""Derives views, request bodies, and responses, and so the OpenAPI document, from resources and their fields."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from django.core.validators import MaxValueValidator, MinValueValidator
@@ -9,6 +10,7 @@ from django.db import models
 from rest_framework import serializers
 from typing_extensions import override
 
+from controlplane.platform.api.listing import Filter, Listing
 from controlplane.platform.api.strict_fields import (
     ChangeBody,
     Document,
@@ -19,6 +21,7 @@ from controlplane.platform.api.strict_fields import (
     Truth,
     WholeNumber,
 )
+from controlplane.platform.api.views import Changeable, Creatable, Deletable, ObjectView, Shape, by_method
 from controlplane.platform.resource.declared_field import (
     Declared,
     ModelField,
@@ -27,6 +30,7 @@ from controlplane.platform.resource.declared_field import (
     settable_fields,
     shown_fields,
 )
+from controlplane.platform.resource.resource import Resource
 
 
 class ResourceShape(ModelShape):
@@ -62,6 +66,29 @@ def change_body(model: type[models.Model], **others: serializers.Field) -> type[
     """Return the body of PUT and PATCH. `others` replace or add fields."""
     fields = {**input_fields(model), **others}
     return type(f"{model.__name__}Change", (ChangeBody,), {**fields, "__doc__": "Writable fields."})
+
+
+def object_views(
+    resource: Resource, title: str, *filters: tuple[str, Filter], shape: Shape | None = None, order: Sequence[str] = ()
+) -> tuple[type[Creatable], type[ObjectView]]:
+    """Return the views of all objects and of one; `title` is the words for one, in lower case.
+
+    Without `shape`, responses have the fields that readers see. Without `order`, the public id orders the list.
+    """
+    model, name, change = resource.model, "".join(title.title().split()), change_body(resource.model)
+    order = order or (model.public_id_field,)
+    meta = {"Meta": type("Meta", (), {"model": model}), "__doc__": model.__doc__}
+    shared = {"resource": resource, "shape": shape or type(f"{model.__name__}Shape", (ResourceShape,), meta)}
+    many: dict[str, Any] = {
+        "says": by_method(GET=f"List {title}s.", POST=f"Create {'an' if title[0] in 'aeiou' else 'a'} {title}."),
+        "bodies": by_method(POST=new_body(model)),
+        "listing": Listing({order[0]: tuple(order)}, order[0], dict(filters)),
+    }
+    one = {"bodies": by_method(PUT=change, PATCH=change)}
+    return (
+        type(f"{name}sView", (Creatable,), shared | many),
+        type(f"One{name}", (Changeable, Deletable), shared | one),
+    )
 
 
 def input_fields(

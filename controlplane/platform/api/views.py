@@ -295,6 +295,7 @@ class Verb(_OfObject):
 
     @override
     def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
         cls.says = by_method(POST=getdoc(cls))
 
     verb: Callable[..., Any]

@@ -12,6 +12,7 @@ from typing_extensions import override
 
 from controlplane.platform.models.tenant import Tenant
 from controlplane.platform.resource.declared_field import FieldAccess, TextList, declared
+from controlplane.platform.revisions import RevisedModel
 from controlplane.platform.role import Role
 
 SCOPES = ("infer", "route", "forward", "manage")
@@ -42,7 +43,7 @@ def hash_api_key(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-class ApiKey(models.Model):
+class ApiKey(RevisedModel):
     """One API key. Its text is shown only once, when it is created or rotated."""
 
     public_id_field = "key_id"
@@ -125,8 +126,6 @@ class ApiKey(models.Model):
     """The secret before the last rotation. Accepted until `previous_until`."""
     previous_until = models.DateTimeField(null=True, blank=True)
     previous_used_at = models.DateTimeField(null=True, blank=True)
-    revision = models.PositiveIntegerField(default=1)
-    """Incremented by each change; used as ETag of the API."""
 
     class Meta:
         ordering = ("tenant__slug", "created_at")

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from django.db import models
 from django.db.models import Q, UniqueConstraint
-from typing_extensions import override
 
 from controlplane.platform.resource.declared_field import FieldAccess, TextList, declared
+from controlplane.platform.revisions import RevisedModel
 
 
-class Tenant(models.Model):
-    """One tenant. `slug` is its id in snapshots and never changes."""
+class Tenant(RevisedModel):
+    """An owner of API keys. `slug` is its id in snapshots and never changes."""
 
-    public_id_field = "slug"
     in_snapshot = True
 
     slug = declared(
@@ -33,13 +32,7 @@ class Tenant(models.Model):
         kept=True,
         items=TextList(most=100),
     )
-    revision = models.PositiveIntegerField(default=1)
-    """Incremented by each change; used as ETag of the API."""
 
     class Meta:
         ordering = ("slug",)
         constraints = (UniqueConstraint(fields=("unsalted",), condition=Q(unsalted=True), name="one_tenant_unsalted"),)
-
-    @override
-    def __str__(self) -> str:
-        return self.slug

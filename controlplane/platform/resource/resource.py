@@ -9,6 +9,7 @@ from typing import Any
 from django.db import models
 
 from controlplane.platform.resource.declared_field import Fields, settable_fields
+from controlplane.platform.revisions import RevisedModel
 from controlplane.platform.role import Role
 
 
@@ -18,7 +19,7 @@ class Resource:
 
     noun: str
     """Its plural, as in addresses and file names."""
-    model: type[models.Model]
+    model: type[RevisedModel]
     rows: Callable[[Any], models.QuerySet[Any]]
     """Function that returns the objects that an actor may see."""
     changed: Callable[..., Any]

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from django.db import models
-from typing_extensions import override
 
 from controlplane.platform.resource.declared_field import FieldAccess, declared
+from controlplane.platform.revisions import RevisedModel
 
 
-class Policy(models.Model):
+class Policy(RevisedModel):
     """One policy. Pools refer to it and follow its live version."""
-
-    public_id_field = "slug"
 
     slug = declared(
         models.SlugField(max_length=64, unique=True), "ID", "Its id; never changes.", access=FieldAccess.FIXED
@@ -29,12 +27,6 @@ class Policy(models.Model):
         models.PositiveIntegerField(default=0), "Highest deleted draft", access=FieldAccess.HIDDEN
     )
     """Highest number of a deleted draft; no later version gets a number that audit events already name."""
-    revision = models.PositiveIntegerField(default=1)
-    """Incremented by each change of the name, approval rule, or live version; used as ETag of the API."""
 
     class Meta:
         ordering = ("slug",)
-
-    @override
-    def __str__(self) -> str:
-        return self.slug

@@ -6,6 +6,7 @@ from django.conf import settings
 from django.db import models
 from typing_extensions import override
 
+from controlplane.platform.revisions import RevisedModel
 from controlplane.policies.models.policy import Policy
 from controlplane.policies.models.policy_version import PolicyVersion
 
@@ -19,8 +20,10 @@ class ScheduleState(models.TextChoices):
     CANCELLED = "cancelled", "Canceled, or another version went live first"
 
 
-class ScheduledPublish(models.Model):
+class ScheduledPublish(RevisedModel):
     """One scheduled publish. It ends exactly once, by a conditional update in the transaction of its cause."""
+
+    public_id_field = "pk"
 
     policy = models.ForeignKey(Policy, on_delete=models.PROTECT, related_name="schedules")
     """The version's policy; stored here so that the database can enforce one waiting publish per policy."""
@@ -39,8 +42,6 @@ class ScheduledPublish(models.Model):
     """Reason if it ended without a publish."""
     created_at = models.DateTimeField(auto_now_add=True)
     ended_at = models.DateTimeField(null=True, blank=True)
-    revision = models.PositiveIntegerField(default=1)
-    """Incremented when it ends; used as ETag of the API."""
 
     class Meta:
         ordering = ("policy", "-id")

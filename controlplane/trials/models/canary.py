@@ -7,6 +7,7 @@ from django.db import models
 from typing_extensions import override
 
 from controlplane.fleet.models.pool import Pool
+from controlplane.platform.revisions import RevisedModel
 from controlplane.policies.models.policy import Policy
 from controlplane.policies.models.policy_version import PolicyVersion
 
@@ -20,7 +21,7 @@ class CanaryState(models.TextChoices):
     ENDED = "ended", "Ended by another change"
 
 
-class Canary(models.Model):
+class Canary(RevisedModel):
     """One canary. Its outcome remains readable."""
 
     public_id_field = "key"
@@ -58,8 +59,6 @@ class Canary(models.Model):
     ended_at = models.DateTimeField(null=True, blank=True)
     evaluation = models.JSONField(default=dict)
     """The job's last evaluation: controlplane.trials.canary.evaluation.CanaryEvaluation as JSON."""
-    revision = models.PositiveIntegerField(default=1)
-    """Incremented by each change of step or state, but not by evaluations; used as ETag of the API."""
 
     class Meta:
         ordering = ("-started_at", "-id")

@@ -8,6 +8,7 @@ from typing_extensions import override
 
 from controlplane.platform.models.tenant import Tenant
 from controlplane.platform.resource.declared_field import FieldAccess, declared
+from controlplane.platform.revisions import RevisedModel
 from gateway.usage.usage_messages import DAY, DOLLARS, HARD, MINUTE, MONTH, NANO, SHADOW, SOFT, TOKENS
 
 _PRICE = (MinValueValidator(0), MaxValueValidator(100_000))
@@ -36,10 +37,9 @@ class BudgetMode(models.TextChoices):
     HARD = HARD, "Hard: reject with 429"
 
 
-class Budget(models.Model):
+class Budget(RevisedModel):
     """One budget. `slug` is its id in snapshots, errors, and metrics, and never changes."""
 
-    public_id_field = "slug"
     in_snapshot = True
 
     slug = declared(
@@ -84,15 +84,9 @@ class Budget(models.Model):
         "Mode",
         "What happens when it is used up. Begin with shadow.",
     )
-    revision = models.PositiveIntegerField(default=1)
-    """Incremented by each change; used as ETag of the API."""
 
     class Meta:
         ordering = ("tenant__slug", "slug")
-
-    @override
-    def __str__(self) -> str:
-        return self.slug
 
     @property
     def units(self) -> int:
@@ -118,10 +112,9 @@ class BudgetSpending(models.Model):
         return f"spending of {self.budget}"
 
 
-class ModelPrice(models.Model):
+class ModelPrice(RevisedModel):
     """The list price of one served model, for chargeback and budgets in dollars."""
 
-    public_id_field = "slug"
     in_snapshot = True
 
     slug = declared(
@@ -141,8 +134,6 @@ class ModelPrice(models.Model):
         unit="$/M tokens",
     )
     output = declared(models.FloatField(default=0.0, validators=_PRICE), "Output price", unit="$/M tokens")
-    revision = models.PositiveIntegerField(default=1)
-    """Incremented by each change; used as ETag of the API."""
 
     class Meta:
         ordering = ("model",)

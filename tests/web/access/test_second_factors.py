@@ -12,9 +12,16 @@ from allauth.mfa.totp.internal import auth as totp
 from django.contrib.auth.models import User
 from django.test import Client
 
-from controlplane.access.second_factors import check_code, encrypt_all_again, passkeys_missing
+from controlplane.access.second_factors import (
+    change_sign_in_policy,
+    check_code,
+    encrypt_all_again,
+    passkeys_missing,
+    sign_in_policy,
+)
 from controlplane.platform.actor import person
 from controlplane.platform.models.audit_event import AuditEvent
+from controlplane.platform.outage.unwritable import Cause, DatabaseWrites
 from tests.page_text import page_text
 from tests.web.access.access_world import fresh
 from tests.web.role_clients import client_of, make_person
@@ -30,6 +37,11 @@ OWN, RIGHT = "/access/you", {"username": "ann", "password": "correct horse batte
 @pytest.fixture
 def ann(fresh: None) -> User:
     return User.objects.create_superuser("ann", password=RIGHT["password"])
+
+
+@pytest.fixture
+def root() -> User:
+    return User.objects.create_superuser("root")
 
 
 def signed_in() -> Client:
@@ -137,6 +149,55 @@ def test_removing_the_last_factor_removes_recovery_codes_and_others_factors_stay
     client.post(f"{OWN}/factors/{Authenticator.objects.get(type='totp').pk}/remove")
     assert list(Authenticator.objects.all()) == [theirs]
     assert signed_in().get("/audit").status_code == 200
+
+
+def require_factors(rule: str) -> None:
+    change_sign_in_policy(
+        sign_in_policy(), {"second_factor": rule}, actor=person(User.objects.get(username="root"), via="test")
+    )
+
+
+@pytest.mark.parametrize(("rule", "asked"), [("off", False), ("admins", True), ("everyone", True)])
+def test_the_policy_asks_those_without_a_factor_at_their_next_sign_in(
+    ann: User, root: User, rule: str, asked: bool
+) -> None:
+    before = signed_in()
+    require_factors(rule)
+    client = signed_in()
+    assert (client.get("/audit").headers.get("Location") == f"{OWN}?said=enroll") == asked
+    assert client.get("/api/v1/audit").status_code == (403 if asked else 200)
+    assert before.get("/audit").status_code == 200
+    assert AuditEvent.objects.filter(verb="person.sign_in_without_factor").count() == asked
+
+
+def test_a_new_factor_opens_the_console_and_the_last_one_stays(ann: User, root: User) -> None:
+    require_factors("everyone")
+    client = signed_in()
+    assert "Add a second factor to continue" in page_text(client.get(f"{OWN}?said=enroll"))
+    with_app(client)
+    assert client.get("/audit").status_code == 200
+    number = Authenticator.objects.get(type=Authenticator.Type.TOTP).pk
+    assert client.post(f"{OWN}/factors/{number}/remove")["Location"] == f"{OWN}?said=factor-required"
+    assert Authenticator.objects.filter(user=ann).count() == 2
+    require_factors("off")
+    assert client.post(f"{OWN}/factors/{number}/remove")["Location"] == f"{OWN}?said=factor-removed"
+
+
+def test_the_policy_waits_while_no_factor_can_be_stored(ann: User, root: User, monkeypatch: pytest.MonkeyPatch) -> None:
+    require_factors("everyone")
+    monkeypatch.setattr(DatabaseWrites, "failing", Cause.READ_ONLY)
+    assert signed_in().get("/audit").status_code == 200
+
+
+def test_an_admin_changes_the_policy_and_the_audit_has_both_states(ann: User) -> None:
+    change = {"second_factor": "admins", "revision": "1", "why": "an auditor asked"}
+    address, admin = "/access/people/sign-in-policy", signed_in()
+    assert client_of(make_person("viewer")).post(address, change).status_code == 403
+    assert "Who must have a second factor?" in page_text(admin.get("/access/people?policy"))
+    assert admin.post(address, change)["Location"] == "/access/people?said=policy-changed"
+    assert "said=stale-policy" in admin.post(address, change)["Location"]
+    event = AuditEvent.objects.get(verb="sign_in_policy.change")
+    assert (event.before["second_factor"], event.after["second_factor"], event.why) == ("off", "admins", change["why"])
 
 
 def test_admins_reset_factors_and_others_cannot(ann: User) -> None:
