@@ -6,7 +6,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('controlplane', '0012_deleted_drafts'),
+        ("controlplane", "0013_kv_node_rates"),
     ]
 
     operations = [

@@ -131,11 +131,10 @@ class ObjectPages:
         actor, resource = console_actor(request), self.resource
         may_change = may(actor, resource.changes_need)
         things, wanted = self.counted(resource.rows(actor)), asked(request, "q") if self.search else ""
-        matching = (
-            things.filter(Q(*((lookup, wanted) for lookup in self.search), _connector=Q.OR)) if wanted else things
-        )
-        page = listed(request, matching, PAGE_ROWS) if self.search else None
-        listing = list(found if page is None else page.object_list)
+        if wanted:
+            things = things.filter(Q(*((lookup, wanted) for lookup in self.search), _connector=Q.OR))
+        page = listed(request, things, PAGE_ROWS) if self.search else None
+        listing = list(things if page is None else page.object_list)
         name = getattr(opened, self._id_field) if opened else asked(request, self.named)
         shown = next((thing for thing in listing if getattr(thing, self._id_field) == name), None)
         shown = things.filter(**{self._id_field: name}).first() if name and shown is None else shown
