@@ -130,7 +130,7 @@ class MoveScheduler:
         self.trust = {planner: PlannerTrust() for planner in JUDGED}
         self.listener: MoveListener | None = None
         """Receives the results of moves for advisories."""
-        self._hot, self._replicas = HotLoads(), Replicas()
+        self.hot, self._replicas = HotLoads(), Replicas()
         self._orders: dict[tuple[str, int], _Order] = {}
         self._of_request: dict[str, _Order] = {}
         self._under_way: dict[tuple[str, int], asyncio.Task[None]] = {}
@@ -180,7 +180,7 @@ class MoveScheduler:
                 self.listener.used(row, tokens)
         now = self._clock()
         self._replicas.loaded(holder, keys, now)
-        move = self._hot.loaded(keys, home, holder, loads, now) if home and plans else None
+        move = self.hot.loaded(keys, home, holder, loads, now) if home and plans else None
         if move is not None:
             self.ask(move, pool_id, block_tokens, now)
 
