@@ -258,7 +258,7 @@ class GatewayMetrics:
             registry,
             "headway_kv_loads_total",
             "Loads from node managers by result: whole, partial, missing, late, failed; untold: the "
-            "engine reported none.",
+            "engine reported none, and none can be inferred.",
             ("pool", "outcome"),
         )
         self.advisories = CounterFamily(

@@ -76,11 +76,13 @@ class StoredLoad(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     seconds: float = 0.0
     """Seconds from the engine's first query to the last byte."""
     reason: str = ""
-    """Why fewer blocks were loaded: missing, late or failed; untold: the engine reported nothing; empty: all were
-    loaded.
+    """Why fewer blocks were loaded: missing, late or failed; untold: the engine did not report why; empty: all
+    were loaded.
     """
     saved_tokens: int = 0
     """Prompt tokens that the engine did not have to compute."""
+    inferred: bool = False
+    """Whether the load is inferred from the engine's cached tokens, because it reported none."""
 
 
 class ServiceStory(msgspec.Struct, frozen=True, gc=False):

@@ -12,7 +12,7 @@ from routing.advisories.advised_sessions import StoredAdvisory
 from routing.regions.region_view import PoolLoadReport
 from routing.values.decision import Decision, Rejected
 from routing.values.inference_request import InferenceRequest
-from routing.values.observation import Completed, Failed, FirstToken, HandedOver, Observation
+from routing.values.observation import Completed, Failed, FirstToken, HandedOver, LoadResult, Observation
 
 ANSWERS_LOST = 0
 """In place of the number of an ask, which starts at 1: earlier answers may be lost."""
@@ -56,12 +56,13 @@ class OwnerNotice(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=2)
     request_id: str
     moment: int
     cached_tokens: int | None = None
+    load: LoadResult | None = None
 
     @property
     def observation(self) -> Observation:
         """The event as the router receives it."""
         if self.moment == COMPLETED:
-            return Completed(self.request_id, self.cached_tokens)
+            return Completed(self.request_id, self.cached_tokens, self.load)
         if self.moment == FIRST_TOKEN:
             return FirstToken(self.request_id)
         return HandedOver(self.request_id) if self.moment == HANDED_OVER else Failed(self.request_id)
@@ -125,14 +126,14 @@ class Beat(msgspec.Struct, frozen=True, array_like=True):
 
 def notice_of(observation: Observation, pool_id: str, epoch: OwnerEpoch) -> OwnerNotice:
     """Return the notice of an event."""
-    moment, cached = FAILED, None
+    name, moment = observation.request_id, FAILED
     if isinstance(observation, Completed):
-        moment, cached = COMPLETED, observation.cached_tokens
-    elif isinstance(observation, FirstToken):
+        return OwnerNotice(pool_id, epoch, name, COMPLETED, observation.cached_tokens, observation.load)
+    if isinstance(observation, FirstToken):
         moment = FIRST_TOKEN
     elif isinstance(observation, HandedOver):
         moment = HANDED_OVER
-    return OwnerNotice(pool_id, epoch, observation.request_id, moment, cached)
+    return OwnerNotice(pool_id, epoch, name, moment)
 
 
 OwnerMessage = Ask | Withdraw | OwnerNotice | Took | Afresh | OwnerAnswered

@@ -140,17 +140,20 @@ class CostObserver:
         cached_tokens: int | None = None,
         output_tokens: int | None = None,
         computed: bool = True,
-    ) -> None:
-        """Learn from a complete answer; ignore unknown ids. `computed` is False if some of its KV was to be loaded."""
+    ) -> float | None:
+        """Learn from a complete answer; ignore unknown ids. `computed` is False if some of its KV was to be loaded.
+
+        Return the seconds that this load took, None if they are unknown.
+        """
         entry = self._open.get(request_id)
         if entry is None:
-            return
+            return None
         # Before the request leaves the sums: it was in the batch of its last step.
         batch, context_tokens = self._decoding.get(entry.engine_id, (0, 0))
         self.dropped(request_id)
         fit = self._fits.get(self._kinds.get(entry.engine_id, ("", 1.0))[0])
         if fit is None or entry.first_token_s is None:
-            return
+            return None
         if not entry.handed_over and computed:
             self._learn_prefill(entry, entry.first_token_s, cached_tokens)
         if output_tokens is not None and output_tokens >= _LEAST_DECODE_TOKENS:
@@ -158,6 +161,11 @@ class CostObserver:
             step_s = (now - entry.first_token_s) / (output_tokens - 1)
             # The mean of the first and the last step's batch approximates the steps between.
             fit.decoded((entry.batch + batch) / 2, (entry.context_tokens + context_tokens) / 2, step_s)
+        if computed or entry.handed_over or entry.shared or cached_tokens is None or fit.samples < _FIRST_SAMPLES:
+            return None
+        speed = self._kinds[entry.engine_id][1]
+        computed_s = fit.expected(entry.engine_id, entry.prompt_tokens, cached_tokens, speed=speed)
+        return max(0.0, entry.first_token_s - entry.dispatched_s - computed_s)
 
     def dropped(self, request_id: str) -> None:
         """Forget a request without learning from it; unknown ids are ignored."""

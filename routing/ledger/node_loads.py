@@ -155,16 +155,19 @@ class NodeLoads:
     ) -> None:
         """Learn from a load that delivered blocks. Loads of engines without their own node are ignored.
 
-        If `ssd_blocks` were read from SSD, link and SSD learn in proportion to their expected seconds.
+        A `size` or `seconds` of 0 is unknown. If `ssd_blocks` were read from SSD, link and SSD learn in proportion to
+        their expected seconds.
         """
         order = self._ordered.take(request_id)
         home = self.homes.get(engine_id)
-        if home is None or blocks <= 0 or size <= 0:
+        if home is None or blocks <= 0:
             return
-        per_block = size / blocks
-        known = self._block_bytes
-        self._block_bytes = per_block if known is None else known + _SIZE_SHARE * (per_block - known)
-        self._learn((home, node), order, size, min(ssd_blocks, blocks) * per_block, seconds, now)
+        per_block = size / blocks if size else self.block_bytes
+        if size:
+            known = self._block_bytes
+            self._block_bytes = per_block if known is None else known + _SIZE_SHARE * (per_block - known)
+        if seconds > 0:
+            self._learn((home, node), order, blocks * per_block, min(ssd_blocks, blocks) * per_block, seconds, now)
         self._quarantine.succeeded(node)
 
     def late(

@@ -54,14 +54,14 @@ def what_was_loaded(stored: StoredDecision) -> str:
     if load is None:
         return ""
     ordered = count(load.ordered_blocks, "block")
-    if load.reason == "untold":
+    if load.reason == "untold" and not load.blocks:
         return f" It was to load {ordered} from node {load.node}; the engine does not report the result."
     if not load.blocks:
         why = _REASONS.get(load.reason, "the engine held it already" if stored.outcome == "completed" else "")
         return f" Nothing was loaded from node {load.node}{f': {why}' if why else ''}."
     size = f"{count(load.blocks, 'block')}, {byte_size(load.bytes)}"
-    words = f" It loaded {strong(count(load.saved_tokens, 'token'))} ({size}) from node {load.node} in "
-    words += strong(duration(load.seconds))
+    words = f" It loaded {strong(count(load.saved_tokens, 'token'))} ({size}) from node {load.node}"
+    words += f" in {strong(duration(load.seconds))}" if load.seconds else ""
     computed_s = computed_instead_s(stored)
     if computed_s is not None:
         words += f"; computing them was expected to take {strong(duration(computed_s))}"
@@ -69,6 +69,7 @@ def what_was_loaded(stored: StoredDecision) -> str:
             words += ", so loading was slower"
     if load.reason:
         words += f"; {ordered} were ordered, but {_REASONS.get(load.reason, '')}"
+    words += "; inferred from its cached tokens, because it does not report loads" if load.inferred else ""
     return f"{words}."
 
 
@@ -91,4 +92,6 @@ def load_fact(stored: StoredDecision) -> str:
     if not load.blocks:
         ordered = count(load.ordered_blocks, "block")
         return f"{ordered}, {load.node}, not reported" if load.reason == "untold" else f"0 of {ordered}, {load.node}"
-    return f"{whole(load.saved_tokens)} tok, {load.node}, {duration(load.seconds)}"
+    figures = f"{whole(load.saved_tokens)} tok, {load.node}"
+    figures += f", {duration(load.seconds)}" if load.seconds else ""
+    return f"{figures}, inferred" if load.inferred else figures

@@ -37,6 +37,9 @@ from routing.ledger.node_loads import NodeLoads
 from routing.values.decision import Decision
 from routing.values.inference_request import InferenceRequest
 from routing.values.load_options import LoadOptions
+from routing.values.observation import FAILED as LOAD_FAILED
+from routing.values.observation import LATE as LOAD_LATE
+from routing.values.observation import UNTOLD, LoadResult
 
 if TYPE_CHECKING:
     from routing.values.decision import Queued
@@ -127,7 +130,7 @@ class MoveScheduler:
         self.trust = {planner: PlannerTrust() for planner in JUDGED}
         self.listener: MoveListener | None = None
         """Receives the results of moves for advisories."""
-        self._hot, self._replicas = HotLoads(), Replicas()
+        self.hot, self._replicas = HotLoads(), Replicas()
         self._orders: dict[tuple[str, int], _Order] = {}
         self._of_request: dict[str, _Order] = {}
         self._under_way: dict[tuple[str, int], asyncio.Task[None]] = {}
@@ -156,9 +159,20 @@ class MoveScheduler:
             self._drop(order)
 
     def loaded(
-        self, pool_id: str, block_tokens: int, loads: NodeLoads, link: tuple[str, str], keys: Sequence[int], first: int
+        self,
+        pool_id: str,
+        block_tokens: int,
+        loads: NodeLoads,
+        link: tuple[str, str],
+        keys: Sequence[int],
+        first: int,
+        *,
+        plans: bool = True,
     ) -> None:
-        """Record that an engine loaded leading blocks from `first` on. `link` is (its own node, the holder)."""
+        """Record that an engine loaded leading blocks from `first` on. `link` is (its own node, the holder).
+
+        With `plans`, replicate blocks that are often loaded.
+        """
         home, holder = link
         for row, tokens in self.book.loaded(holder, keys[first:]):
             self._metrics.kv_move_saved_tokens.inc(row.planner, amount=float(tokens))
@@ -166,7 +180,7 @@ class MoveScheduler:
                 self.listener.used(row, tokens)
         now = self._clock()
         self._replicas.loaded(holder, keys, now)
-        move = self._hot.loaded(keys, home, holder, loads, now) if home else None
+        move = self.hot.loaded(keys, home, holder, loads, now) if home and plans else None
         if move is not None:
             self.ask(move, pool_id, block_tokens, now)
 
@@ -351,11 +365,14 @@ def _turn(order: _Order) -> tuple[int, int, float, int]:
     return order.priority, move.rank, move.expected_s if move.planner == ADVISORY else 0.0, order.number
 
 
-class QueuePrefetch:
-    """One pool's prefetch. It makes no routing decisions, and no request waits for it."""
+class PoolMoves:
+    """One pool's moves. It makes no routing decisions, and no request waits for it.
 
-    def __init__(self, orders: MoveScheduler) -> None:
-        self._orders = orders
+    `plans` returns whether this gateway decides for the pool. Otherwise its owner, which sees all requests, plans.
+    """
+
+    def __init__(self, orders: MoveScheduler, pool_id: str, loads: NodeLoads, plans: Callable[[], bool]) -> None:
+        self._orders, self._pool_id, self._loads, self._plans = orders, pool_id, loads, plans
 
     def queued(self, request: InferenceRequest, queued: Queued, now: float) -> None:
         """Request the move for a queued request, if it is bound to an engine and will load."""
@@ -365,3 +382,25 @@ class QueuePrefetch:
     def left(self, request_id: str) -> None:
         """Drop the moves of a request that no longer waits."""
         self._orders.left_queue(request_id)
+
+    def dispatched(self, request: InferenceRequest, decision: Decision) -> None:
+        """Record the blocks that the request's engine lacks."""
+        home = self._loads.homes.get(decision.engine_id)
+        if home is not None and decision.candidates:
+            self._orders.wanted(home, request.keys[decision.candidates[0].blocks :])
+
+    def loaded(self, request: InferenceRequest, engine_id: str, load: LoadResult, now: float) -> None:
+        """Learn from a request's load, and plan with it."""
+        learned, name, keys = self._loads, request.request_id, request.keys
+        if load.result == UNTOLD:
+            self._orders.book.unseen(load.node, keys[load.held : load.ordered])
+        elif load.result == LOAD_FAILED:
+            learned.failed(load.node, now)
+        elif load.result == LOAD_LATE:
+            learned.late(engine_id, load.node, load.ordered - load.held, load.seconds, now, load.ssd_blocks, name)
+        if load.blocks:
+            learned.loaded(engine_id, load.node, load.blocks, load.size, load.seconds, now, load.ssd_blocks, name)
+            first, end = load.span
+            link = learned.homes.get(engine_id, ""), load.node
+            tokens = request.block_tokens
+            self._orders.loaded(self._pool_id, tokens, learned, link, keys[:end], first, plans=self._plans())

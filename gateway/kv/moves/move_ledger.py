@@ -1,6 +1,7 @@
 """Judges the copies that moves made by whether they are loaded before they are evicted.
 
-A copy is useful after the first load from it. It is useless if it has left its node, or is old, without a load.
+A copy is useful after the first load from it. It is useless if it has left its node, or is old, without a load. It
+stays open if an engine that reports no loads was to load it: that load may have used the copy.
 """
 
 from __future__ import annotations
@@ -24,12 +25,14 @@ _JUDGED_AT_A_TIME = 64
 
 
 class _Copy(msgspec.Struct):
-    """The copy of one move. Mutable: its row so far."""
+    """The copy of one move. Mutable: its row so far, and `unseen`."""
 
     row: KvMoveRow
     keys: tuple[int, ...]
     block_tokens: int
     made_s: float
+    unseen: bool = False
+    """Whether the result of a load that may have used it is unknown."""
 
 
 class MoveLedger:
@@ -87,6 +90,12 @@ class MoveLedger:
                 self._judged(copy.row)
         return saved
 
+    def unseen(self, node: str, keys: Sequence[int]) -> None:
+        """Record that the result of a load of these blocks from a node is unknown."""
+        for key in keys if (at := self._at.get(node)) else ():
+            if (copy := at.get(key)) is not None:
+                copy.unseen = True
+
     def sweep(self, now: float) -> None:
         """Judge copies that have left or are old. Each call checks some of the copies in turn."""
         for order_id in list(self._copies)[:_JUDGED_AT_A_TIME]:
@@ -124,7 +133,7 @@ class MoveLedger:
                 self._keys -= 1
         if not at:
             self._at.pop(row.target, None)
-        if row.worth == OPEN:
+        if row.worth == OPEN and not copy.unseen:
             useless = msgspec.structs.replace(row, worth=USELESS)
             self.report(useless)
             self._judged(useless)

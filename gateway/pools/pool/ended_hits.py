@@ -13,7 +13,7 @@ from typing_extensions import override
 
 from gateway.contracts.hit_sample import HitSample
 from gateway.contracts.key_source import COUNTED, MEDIA, PREFIX
-from gateway.pools.pool.kv_load import saved_tokens
+from gateway.pools.pool.kv_load import saved_tokens, tier_tokens
 from gateway.pools.pool.request_listener import RequestListener
 
 if TYPE_CHECKING:
@@ -55,7 +55,10 @@ def hit_sample(record: DecisionRecord) -> HitSample | None:
     engine = record.pool.engines.get(decision.engine_id)
     if engine is None or reported is None or record.finished_s is None or record.key_source in (PREFIX, MEDIA):
         return None
-    if record.witness is None or not decision.knew_blocks or (record.load_ordered and record.load is None):
+    if record.witness is None or not decision.knew_blocks:
+        return None
+    # An inferred load presumes that the index was right.
+    if record.load_ordered and (record.load is None or record.load_inferred):
         return None
     watch, block_tokens = engine.hits, record.pool.entry.block_tokens
     # The index covers the engine's own memory; loaded blocks came from elsewhere.
@@ -92,8 +95,3 @@ def believed_tokens(decision: Decision, block_tokens: int) -> int:
         return held if chosen.blocks else decision.hit_tokens
     # Dispatches estimate again; the trust in between is that of the choice.
     return min(decision.prompt_tokens, round(decision.hit_tokens * held / chosen.hit_tokens))
-
-
-def tier_tokens(decision: Decision) -> int:
-    """Return the prompt tokens that the engine was expected to load from its own lower tiers."""
-    return sum(decision.loading.tier_tokens.values()) if decision.loading is not None else 0

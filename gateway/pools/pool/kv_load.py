@@ -1,21 +1,25 @@
-"""One request's load from node managers: the instruction for its engine, and the result."""
+"""One request's load from node managers: the instruction for its engine, and the result.
+
+vLLM does not report loads in streamed answers. Their results are inferred: tokens that the engine reports as cached,
+beyond those that the index held at the dispatch, came from the node.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from gateway.contracts.key_source import MEDIA, PREFIX
 from gateway.contracts.stored_decision import StoredLoad
-from gateway.pools.traffic.traffic_window import COMPLETED
+from kvstore.connector.engine_params import KvOutcome
+from routing.values.observation import FAILED, LATE, MISSING, PARTIAL, UNNEEDED, UNTOLD, WHOLE, LoadResult
 
 if TYPE_CHECKING:
     from gateway.pools.pool.recent_decisions import DecisionRecord
     from kvstore.connector.engine_params import LoadInstruction
+    from routing.values.decision import Decision
 
-WHOLE, PARTIAL, UNNEEDED = "whole", "partial", "unneeded"
-MISSING, LATE, FAILED, UNTOLD = "missing", "late", "failed", "untold"
-"""Results of a load, as counted. unneeded: the engine already held the blocks."""
-_REASONS = frozenset({MISSING, LATE, FAILED})
+_REASONS = frozenset({MISSING, LATE, FAILED, UNTOLD})
 
 
 def order_on(
@@ -25,59 +29,69 @@ def order_on(
 
     The record stores the load, in place of a previous attempt's.
     """
-    record.load_ordered, record.load_node, record.load_keys, record.load = 0, "", (), None
+    record.load_ordered, record.load_node, record.load = 0, "", None
     loads, decision = record.pool.loads, record.decision
     if order is None or not loads.has_node(engine_id):
         return None
-    if engine_id == decision.engine_id and decision.candidates:
-        record.pool.orders.wanted(loads.learned.homes[engine_id], keys[_own_blocks(record) :])
     fetch = decision.fetch
     if fetch is None or not fetch.node or engine_id != decision.engine_id:
         return order
     order, record.load_node = loads.with_load(order, fetch.blocks, record.load_holders)
-    record.load_ordered, record.load_keys = order.load_blocks, keys
+    record.load_ordered = order.load_blocks
     return order
 
 
-def load_ended(record: DecisionRecord, now: float) -> None:
-    """Learn from a request that has ended, and count its loaded blocks."""
-    keys, record.load_keys = record.load_keys, ()
-    if not record.load_ordered or record.outcome != COMPLETED:
-        return
-    loads, pool_id, outcome = record.pool.loads, record.decision.pool_id, record.load
-    ended = how_it_ended(record)
-    loads.metrics.kv_loads.inc(pool_id, ended)
+def load_result(record: DecisionRecord, seconds: float | None) -> LoadResult | None:
+    """Return the result of a completed request's load and count it. None: no load was ordered.
+
+    A load without a report is inferred, if possible; it took `seconds` (None: unknown).
+    """
+    if not record.load_ordered:
+        return None
+    if record.load is None:
+        record.load = _inferred(record, seconds)
+        record.load_inferred = record.load is not None
+    decision, outcome, ended = record.decision, record.load, how_it_ended(record)
+    metrics, pool_id = record.pool.loads.metrics, decision.pool_id
+    metrics.kv_loads.inc(pool_id, ended)
+    held = _own_blocks(record)
     if outcome is None:
-        return
-    request_id, engine_id = record.decision.decision_id, record.decision.engine_id
-    fetch = record.decision.fetch
-    ssd_blocks = fetch.ssd_blocks if fetch is not None else 0
-    if ended == FAILED:
-        loads.learned.failed(record.load_node, now)
-    elif ended == LATE:
-        blocks = record.load_ordered - _own_blocks(record)
-        loads.learned.late(engine_id, record.load_node, blocks, outcome.seconds, now, ssd_blocks, request_id)
+        return LoadResult(record.load_node, ended, record.load_ordered, held)
     if outcome.loaded_blocks:
-        size, blocks = outcome.loaded_bytes, outcome.loaded_blocks
-        ssd_blocks = ssd_blocks if ended == WHOLE else 0
-        loads.learned.loaded(engine_id, _node(record), blocks, size, outcome.seconds, now, ssd_blocks, request_id)
-        loads.metrics.kv_loaded_bytes.inc(pool_id, amount=float(size))
-        loads.metrics.kv_saved_tokens.inc(pool_id, amount=float(saved_tokens(record)))
-        _note_orders(record, keys, outcome.loaded_blocks)
-
-
-def _note_orders(record: DecisionRecord, keys: Sequence[int], loaded: int) -> None:
-    """Report the loaded blocks to the move planners, as far as the record names them."""
-    pool = record.pool
-    if how_it_ended(record) == WHOLE:
-        end, first = record.load_ordered, record.load_ordered - loaded
-    else:
-        first = _own_blocks(record)
-        end = first + loaded
-    link = pool.loads.learned.homes.get(record.decision.engine_id, ""), _node(record)
-    pool.orders.loaded(
-        record.decision.pool_id, pool.entry.block_tokens, pool.loads.learned, link, keys[:end], max(0, first)
+        metrics.kv_loaded_bytes.inc(pool_id, amount=float(outcome.loaded_bytes))
+        metrics.kv_saved_tokens.inc(pool_id, amount=float(saved_tokens(record)))
+    return LoadResult(
+        _node(record),
+        ended,
+        record.load_ordered,
+        held,
+        outcome.loaded_blocks,
+        0 if record.load_inferred else outcome.loaded_bytes,
+        outcome.seconds,
+        decision.fetch.ssd_blocks if decision.fetch is not None and ended in (WHOLE, LATE) else 0,
     )
+
+
+def _inferred(record: DecisionRecord, seconds: float | None) -> KvOutcome | None:
+    """Return the load that a request's cached tokens show, None if they can show none."""
+    decision, pool = record.decision, record.pool
+    engine = pool.engines.get(decision.engine_id)
+    if engine is None or record.cached_tokens is None or record.finished_s is None:
+        return None
+    # An engine's own lower tiers, and blocks that the index cannot know, would be taken for the node's.
+    if not decision.knew_blocks or record.key_source in (PREFIX, MEDIA) or tier_tokens(decision):
+        return None
+    if engine.hits.gap_near(decision.decided_s, record.finished_s):
+        return None
+    # An engine computes at least the last token, so that a wholly cached prompt is reported one block short.
+    last = record.cached_tokens + 1 >= decision.prompt_tokens
+    cached = record.load_ordered if last else record.cached_tokens // pool.entry.block_tokens
+    blocks = min(cached, record.load_ordered) - _own_blocks(record)
+    if blocks <= 0:
+        return None
+    size = round(blocks * pool.loads.learned.block_bytes)
+    reason = "" if cached >= record.load_ordered else UNTOLD
+    return KvOutcome(loaded_blocks=blocks, loaded_bytes=size, seconds=seconds or 0.0, reason=reason)
 
 
 def stored_load(record: DecisionRecord) -> StoredLoad | None:
@@ -95,6 +109,7 @@ def stored_load(record: DecisionRecord) -> StoredLoad | None:
         outcome.seconds,
         "" if ended in (WHOLE, UNNEEDED) else _reason(outcome.reason),
         saved_tokens(record),
+        record.load_inferred,
     )
 
 
@@ -113,6 +128,11 @@ def saved_tokens(record: DecisionRecord) -> int:
     if record.load is None:
         return 0
     return min(record.load.loaded_blocks * record.pool.entry.block_tokens, record.decision.prompt_tokens)
+
+
+def tier_tokens(decision: Decision) -> int:
+    """Return the prompt tokens that the engine was expected to load from its own lower tiers."""
+    return sum(decision.loading.tier_tokens.values()) if decision.loading is not None else 0
 
 
 def _own_blocks(record: DecisionRecord) -> int:

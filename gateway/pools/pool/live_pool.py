@@ -21,7 +21,7 @@ from gateway.base.metrics import GatewayMetrics
 from gateway.base.settings import GatewaySettings
 from gateway.contracts.engine_report import EngineReport
 from gateway.contracts.snapshot import OBSERVE, EngineEntry, PoolEntry
-from gateway.kv.moves.kv_moves import MoveScheduler, QueuePrefetch
+from gateway.kv.moves.kv_moves import MoveScheduler, PoolMoves
 from gateway.kv.nodes.kv_nodes import KvNodes
 from gateway.kv.nodes.pool_loads import PoolLoads
 from gateway.pools.engines.breaker import HALF_OPEN, OPEN
@@ -128,7 +128,8 @@ class LivePool:
         self._feed = DispatchFeed(
             self.router, self.engines, settings, feeds=self.fed_by_dispatches, refresh=self.refresh
         )
-        last = PoolRouter(self.router, self._feed, self.queue, lag, QueuePrefetch(orders))
+        moves = PoolMoves(orders, entry.pool_id, self.loads.learned, plans=lambda: self.answers_at_once)
+        last = PoolRouter(self.router, self._feed, self.queue, lag, moves)
         driver = self.driver = RouterDriver(last, settings.tick_s)
         # Aliases: each request calls them.
         self.decide, self.observe = driver.place, driver.observe

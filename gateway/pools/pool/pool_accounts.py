@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
-from gateway.pools.pool.kv_load import load_ended
+from gateway.pools.pool.kv_load import load_result
 from gateway.pools.pool.request_listener import RequestListener
 from gateway.pools.traffic.traffic_window import COMPLETED, FAILED
 from gateway.server.process.drain import CUT_OFF
 from routing.cost.cost_observer import FIRST, LATER
-from routing.values.observation import Completed, Failed, FirstToken, HandedOver
+from routing.values.observation import Completed, Failed, FirstToken, HandedOver, LoadResult
 
 if TYPE_CHECKING:
     from gateway.pools.pool.recent_decisions import DecisionRecord
@@ -73,7 +73,6 @@ class PoolAccounts(RequestListener):
             self._completed(record, now)
         else:
             self._dropped(record)
-        load_ended(record, now)
         record.pool.traffic.add(record)
         record.pool.outcomes.add(record)
 
@@ -85,16 +84,18 @@ class PoolAccounts(RequestListener):
 
     def _completed(self, record: DecisionRecord, now: float) -> None:
         pool, decision, cached, output = record.pool, record.decision, record.cached_tokens, record.output_tokens
+        load: LoadResult | None = None
         if record.reporter:
             pool.progress.reported(decision, record.reporter, failed=False)
         else:
             # The time of a load is no prefill's.
             computed = not record.load_ordered
-            pool.costs.completed(
+            load_s = pool.costs.completed(
                 decision.decision_id, now, cached_tokens=cached, output_tokens=output, computed=computed
             )
+            load = load_result(record, load_s)
             pool.progress.completed(decision, output, now)
-        pool.observe(Completed(decision.decision_id, cached))
+        pool.observe(Completed(decision.decision_id, cached, load))
 
     def _dropped(self, record: DecisionRecord) -> None:
         pool, decision, failed = record.pool, record.decision, record.outcome == FAILED

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gateway.base.loop_lag import LoopLag
-from gateway.kv.moves.kv_moves import QueuePrefetch
+from gateway.kv.moves.kv_moves import PoolMoves
 from gateway.pools.pool.dispatch_feed import DispatchFeed
 from gateway.pools.pool.overload import queue_rejection
 from gateway.pools.traffic.queue_window import QueueWindow
@@ -19,12 +19,10 @@ class PoolRouter:
     Mutable: `queued`, the requests that wait, by id.
     """
 
-    def __init__(
-        self, router: Router, feed: DispatchFeed, queue: QueueWindow, lag: LoopLag, prefetch: QueuePrefetch
-    ) -> None:
+    def __init__(self, router: Router, feed: DispatchFeed, queue: QueueWindow, lag: LoopLag, moves: PoolMoves) -> None:
         self.router = router
         self.next_wake, self.advise, self.withdraw = router.next_wake, router.advise, router.withdraw
-        self._feed, self._queue, self._lag, self._prefetch = feed, queue, lag, prefetch
+        self._feed, self._queue, self._lag, self._moves = feed, queue, lag, moves
         self.queued: dict[str, InferenceRequest] = {}
 
     def place(
@@ -39,18 +37,19 @@ class PoolRouter:
             self._dispatched(outcome, request)
         elif type(outcome) is Queued:
             self.queued[request.request_id] = request
-            self._prefetch.queued(request, outcome, now)
+            self._moves.queued(request, outcome, now)
         return outcome
 
     def _dispatched(self, outcome: Dispatched, request: InferenceRequest) -> None:
         self._queue.dispatched(outcome.decision.queued_s)
         self._feed.dispatched(outcome.decision, request)
+        self._moves.dispatched(request, outcome.decision)
 
     def _ended(self, request_id: str) -> InferenceRequest | None:
         """End the wait of a request; return it, None if it did not wait."""
         request = self.queued.pop(request_id, None)
         if request is not None:
-            self._prefetch.left(request_id)
+            self._moves.left(request_id)
         return request
 
     def followed(self, outcomes: list[Outcome]) -> list[Outcome]:
@@ -67,6 +66,11 @@ class PoolRouter:
         self._feed.observed(observation)
         if self.queued and isinstance(observation, Completed | Failed):
             self._ended(observation.request_id)
+        if isinstance(observation, Completed) and observation.load is not None:
+            reservation = self.router.reservations.get(observation.request_id)
+            if reservation is not None:
+                engine_id = self.router.view.roster.engine_ids[reservation.target]
+                self._moves.loaded(reservation.request, engine_id, observation.load, now)
         outcomes = self.router.observe(observation, now)
         return self.followed(outcomes) if outcomes else outcomes
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -84,10 +83,10 @@ class DecisionRecord(msgspec.Struct, gc=False):
     load_node: str = ""
     load_holders: tuple[str, ...] = ()
     """Nodes that can send the load of the latest decision, in the order to try them."""
-    load_keys: Sequence[int] = ()
-    """Keys of the prompt's blocks while they are loading."""
     load: KvOutcome | None = None
     """The engine's report on the load."""
+    load_inferred: bool = False
+    """Whether `load` is inferred from the cached tokens, because the engine reported none."""
     advisory: StoredAdvisory | None = None
     """Outcome of its advisory."""
     hop: Hop | None = None

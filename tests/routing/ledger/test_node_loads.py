@@ -147,8 +147,8 @@ def test_options_without_an_avoided_node_are_not_kept() -> None:
 
 def test_loads_of_unknown_engines_and_empty_loads_teach_nothing() -> None:
     made = loads(a=10)
-    for load in (("e-09", "a", 4, MIB), ("e-01", "a", 0, 0), ("e-01", "a", 4, 0)):
-        made.loaded(*load, 1.0, 0.0)
+    for load in (("e-09", "a", 4, MIB, 1.0), ("e-01", "a", 0, 0, 1.0), ("e-01", "a", 4, 0, 0.0)):
+        made.loaded(*load, 0.0)
     assert (made.links(), made.block_bytes) == ([], MIB)
 
 

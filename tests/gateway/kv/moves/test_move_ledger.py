@@ -126,3 +126,14 @@ def test_random_operations_stay_within_the_limits(monkeypatch: pytest.MonkeyPatc
         kept.book.check()
     names = [order_id for order_id, _ in kept.judged]
     assert len(names) == len(set(names)), "a copy was judged twice"
+
+
+def test_a_copy_whose_load_cannot_be_seen_stays_open() -> None:
+    kept = Kept()
+    kept.book.ended(row(), (1, 2, 3), 16, 0.0)
+    kept.rows()
+    kept.book.unseen("kv-2", (3, 4))
+    kept.gone = {("kv-2", 1)}
+    kept.book.sweep(GRACE_S + 1)
+    assert (kept.judged, kept.rows(), len(kept.book)) == ([], {}, 0)
+    kept.book.check()

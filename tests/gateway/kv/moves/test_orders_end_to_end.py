@@ -68,11 +68,13 @@ async def queued_behind_another(fleet: Fleet) -> tuple[asyncio.Task[Any], asynci
     return first, waiting
 
 
-async def test_blocks_of_a_queued_request_are_prefetched_next_to_its_engine(tmp_path: Path) -> None:
+@pytest.mark.parametrize("silent", [False, True])
+async def test_blocks_of_a_queued_request_are_prefetched_next_to_its_engine(tmp_path: Path, silent: bool) -> None:
     with a_node("a") as (_, one), a_node("b") as (_, other):
         async with serving(tmp_path, {"a": one, "b": other}, policy=ONE_AT_A_TIME) as fleet:
             rows = MoveRows(fleet)
             await computed_on_engine_0(fleet)
+            fleet.engines["engine-1"].silent = silent
             first, waiting = await queued_behind_another(fleet)
             await until(lambda: fleet.blocks("b") == BLOCKS)
             await until(lambda: orders(fleet, "prefetch", "moved") == 1)
@@ -85,6 +87,7 @@ async def test_blocks_of_a_queued_request_are_prefetched_next_to_its_engine(tmp_
             load = record.load
             assert load is not None
             assert (load.node, load.blocks, load.saved_tokens) == ("b", BLOCKS, 16 * BLOCKS)
+            assert load.inferred is silent
             await until(lambda: rows.rows and rows.only().worth == "useful")
             row = rows.only()
             assert (row.planner, row.source, row.target, row.outcome) == ("prefetch", "a", "b", "moved")
@@ -98,12 +101,14 @@ async def test_blocks_of_a_queued_request_are_prefetched_next_to_its_engine(tmp_
             fleet.gateway.gateway.kv_moves.book.check()
 
 
-async def test_blocks_repeatedly_loaded_from_a_remote_node_are_replicated(tmp_path: Path) -> None:
+@pytest.mark.parametrize("silent", [False, True])
+async def test_blocks_repeatedly_loaded_from_a_remote_node_are_replicated(tmp_path: Path, silent: bool) -> None:
     with a_node("a") as (_, one), a_node("b") as (_, other):
         async with serving(tmp_path, {"a": one, "b": other}) as fleet:
             rows = MoveRows(fleet)
             fleet.engines["engine-1"].node = ""
             await computed_on_engine_0(fleet)
+            fleet.engines["engine-1"].silent = silent
             for _ in range(30):
                 fleet.gateway.pool.loads.learned.loaded("engine-1", "a", 1, BLOCK_BYTES, 0.5, time.monotonic())
             for _ in range(3):

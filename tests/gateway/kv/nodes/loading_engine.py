@@ -46,6 +46,7 @@ class LoadingEngine(ScriptedEngine):
         self.outcomes: list[KvOutcome] = []
         self.silent = False
         """Whether it keeps what came of an order to itself."""
+        self.reports_cached = True
         self.free = asyncio.Event()
         """Whether it begins with what it is sent."""
         self.free.set()
@@ -68,7 +69,7 @@ class LoadingEngine(ScriptedEngine):
         said = {} if self.silent else {PARAMS: {FIELD: _fields(outcome)}}
         if body[PARAMS].get("do_remote_decode") and self.hands_over:
             said = {PARAMS: {**said.get(PARAMS, {}), "remote_url": self.url}}
-        self.cached_tokens = 16 * outcome.loaded_blocks
+        self.cached_tokens = 16 * outcome.loaded_blocks if self.reports_cached else None
         if not body.get("stream"):
             answer = {"id": "x", "choices": [{"index": 0, "message": {"content": "Hello"}}], "usage": self._usage()}
             return web.json_response({**answer, **said})

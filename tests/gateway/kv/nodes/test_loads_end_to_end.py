@@ -272,19 +272,26 @@ async def test_a_clients_own_load_order_reaches_no_engine(tmp_path: Path) -> Non
             assert [(order.load_blocks, order.holders) for order in orders] == [(0, [])]
 
 
-async def test_an_engine_that_does_not_report_its_load_is_counted(tmp_path: Path) -> None:
+@pytest.mark.parametrize("cached", [True, False])
+async def test_a_load_that_no_engine_reports_is_inferred_from_its_cached_tokens(tmp_path: Path, cached: bool) -> None:
     with a_node("a") as (_, one), a_node("b") as (_, other):
         async with serving(tmp_path, {"a": one, "b": other}) as fleet:
             await until(lambda: fleet.holding("a") and fleet.holding("b"))
             for engine in fleet.engines.values():
-                engine.silent = True
+                engine.silent, engine.reports_cached = True, cached
             await fleet.ask()
             await until(lambda: fleet.blocks("a") + fleet.blocks("b") >= BLOCKS)
             _, record = await fleet.ask()
-            assert record.load is not None
-            assert (record.load.reason, fleet.loads("untold")) == ("untold", 1)
+            load = record.load
+            assert load is not None
+            if cached:
+                assert (load.inferred, load.blocks, load.saved_tokens, load.reason) == (True, BLOCKS, 16 * BLOCKS, "")
+                assert (fleet.loads("whole"), fleet.loads("untold")) == (1, 0)
+            else:
+                assert (load.inferred, load.blocks, load.reason) == (False, 0, "untold")
+                assert (fleet.loads("whole"), fleet.loads("untold")) == (0, 1)
             # Tokens reported as cached may have been loaded: whether the index was wrong is unknown.
-            assert (record.cached_tokens, record.mismatch) == (16 * BLOCKS, "")
+            assert record.mismatch == ""
 
 
 @pytest.mark.parametrize("streams", [False, True])

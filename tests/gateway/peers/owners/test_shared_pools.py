@@ -12,7 +12,7 @@ from gateway.gateway import Gateway
 from gateway.pools.pool.live_pool import LivePool
 from routing.values.decision import Dispatched
 from routing.values.inference_request import InferenceRequest
-from routing.values.observation import Completed, FirstToken
+from routing.values.observation import WHOLE, Completed, FirstToken, LoadResult
 from tests.gateway.live_gateway import engine_entry, request, snapshot
 from tests.gateway.peers.owners.shared_fleet import fleet, shared, split
 from tests.gateway.scripted_engine import ScriptedEngine
@@ -84,3 +84,16 @@ async def test_the_sample_names_the_owner_whose_figures_count_for_all(two: list[
     assert b'headway_load_cv{pool="pool"}' in owner.metrics.render()
     assert b'headway_load_cv{pool="pool"}' not in other.metrics.render()
     assert b'headway_pool_owner_epoch{pool="pool"} 1.0' in other.metrics.render()
+
+
+async def test_the_owner_learns_what_engines_loaded_for_requests_of_others(two: list[Gateway]) -> None:
+    owner, (other,) = split(two)
+    keys, learned = tuple(range(40)), pool(owner).loads.learned
+    learned.set_nodes({"e1": "a", "e2": "a"}, {"a": 4096, "b": 4096})
+    load = LoadResult("b", WHOLE, ordered=40, blocks=40, size=40 * 4096, seconds=0.5)
+    asked = made(other, 640, keys)
+    await placed(other, asked)
+    pool(other).observe(Completed(asked.request_id, 640, load))
+    await until(lambda: [(home, node, rate.loads) for home, node, rate in learned.links()] == [("a", "b", 1)])
+    # The owner plans with them, at each eighth block.
+    assert (len(owner.kv_moves.hot), len(other.kv_moves.hot)) == (5, 0)

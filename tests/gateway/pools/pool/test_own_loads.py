@@ -22,13 +22,14 @@ from gateway.bus.bus import InProcessBus
 from gateway.contracts.fleet_sample import decode_sample
 from gateway.contracts.snapshot import EngineEntry, encode_snapshot
 from gateway.gateway import SNAPSHOT_TOPIC
+from gateway.kv.moves.kv_moves import MoveScheduler, PoolMoves
 from gateway.pools.pool.ended_hits import hit_sample
-from gateway.pools.pool.kv_load import load_ended
+from gateway.pools.pool.kv_load import load_result
 from gateway.pools.pool.recent_decisions import DecisionRecord
-from gateway.pools.traffic.traffic_window import COMPLETED
 from kvstore.connector.engine_params import KvOutcome
 from kvstore.index.lower_tiers import CPU
 from routing.ledger.node_loads import NodeLoads
+from routing.values.inference_request import InferenceRequest
 from routing.values.load_options import Fetch
 from simulator.engine_models.engine_profile import EngineProfile
 from simulator.engine_server.settings import EngineSettings
@@ -197,11 +198,16 @@ def ended(learned: NodeLoads, outcome: KvOutcome) -> None:
         decision_id="r1", pool_id="p", engine_id="e-01", fetch=Fetch("", 10, 0.1, "b"), candidates=(), prompt_tokens=160
     )
     pool = SimpleNamespace(loads=SimpleNamespace(learned=learned, metrics=metrics, nodes=nodes))
-    pool.entry, pool.orders = SimpleNamespace(block_tokens=16), SimpleNamespace(loaded=lambda *_: None)
+    pool.entry, orders = SimpleNamespace(block_tokens=16), SimpleNamespace(loaded=lambda *_, plans: None)
     record = SimpleNamespace(
-        load_keys=KEYS, load_ordered=10, outcome=COMPLETED, pool=pool, load=outcome, decision=decision, load_node="b"
+        load_ordered=10, pool=pool, load=outcome, load_inferred=False, decision=decision, load_node="b"
     )
-    load_ended(cast("DecisionRecord", record), 0.0)
+    result = load_result(cast("DecisionRecord", record), None)
+    assert result is not None
+    moves = PoolMoves(cast("MoveScheduler", orders), "p", learned, lambda: True)
+    moves.loaded(
+        cast("InferenceRequest", SimpleNamespace(request_id="r1", keys=KEYS, block_tokens=16)), "e-01", result, 0.0
+    )
 
 
 def test_a_late_load_raises_the_links_cost_and_its_node_stays_usable() -> None:

@@ -35,8 +35,8 @@ NONE: frozenset[str] = frozenset()
 def driver(policy: RoutingPolicy = POLICY, engines: tuple[str, ...] = ("a",)) -> RouterDriver:
     router = Router("pool", policy, 1)
     feed = DispatchFeed(router, {}, GatewaySettings(), feeds=lambda _: False, refresh=lambda: None)
-    prefetch: Any = SimpleNamespace(queued=lambda *_: None, left=lambda _: None)
-    made = RouterDriver(PoolRouter(router, feed, QueueWindow(), LoopLag(lambda _: None), prefetch), 0.02)
+    moves: Any = SimpleNamespace(queued=lambda *_: None, left=lambda _: None, dispatched=lambda *_: None)
+    made = RouterDriver(PoolRouter(router, feed, QueueWindow(), LoopLag(lambda _: None), moves), 0.02)
     made.set_engines([EngineFacts(engine_id, 1, True) for engine_id in engines])
     return made
 
