@@ -68,7 +68,9 @@ def enroll_first(get_response: Callable[[HttpRequest], HttpResponse]) -> Callabl
     """Return the middleware that shows only their own account to people who must add a second factor."""
 
     def respond(request: HttpRequest) -> HttpResponse:
-        if request.session.get(ENROLLING) and not request.path.startswith(_WHILE_ENROLLING):
+        # Without a cookie there is no session, and a response that reads one would vary by cookies.
+        signed_in = settings.SESSION_COOKIE_NAME in request.COOKIES
+        if signed_in and not request.path.startswith(_WHILE_ENROLLING) and request.session.get(ENROLLING):
             if lacks_factor(request.user):
                 if request.path.startswith("/api/"):
                     return JsonResponse({"detail": "Add a second factor under Access, You first."}, status=403)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 from asgiref.testing import ApplicationCommunicator
@@ -13,6 +12,14 @@ from tests.patience import PATIENCE_S
 from web.live.routing import websocket_urlpatterns
 
 APP = URLRouter(websocket_urlpatterns)
+
+
+class OneSession(dict[str, object]):
+    """A session with this key."""
+
+    def __init__(self, session_key: str, **values: object) -> None:
+        super().__init__(values)
+        self.session_key = session_key
 
 
 class SocketClient(ApplicationCommunicator):
@@ -31,7 +38,7 @@ class SocketClient(ApplicationCommunicator):
                 "headers": headers,
                 "subprotocols": [],
                 "user": User(pk=1, username="op", is_superuser=True) if user is None else user,
-                "session": SimpleNamespace(session_key=session_key),
+                "session": OneSession(session_key),
             },
         )
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from types import SimpleNamespace
 
 import pytest
 from django.contrib.auth.models import AnonymousUser, User
@@ -13,7 +12,7 @@ from uvicorn.protocols.utils import ClientDisconnected
 from gateway.contracts.fleet_sample import FleetSample
 from tests.patience import until
 from tests.web.live.frame_reader import apply_column, read_frame
-from tests.web.live.socket_client import APP, SocketClient
+from tests.web.live.socket_client import APP, OneSession, SocketClient
 from web.live.consumers import BAD_MESSAGE, SIGNED_OUT, STALLED, FleetConsumer
 from web.live.feed import FleetFeed
 from web.live.socket_origin import SameOrigin
@@ -27,6 +26,14 @@ async def test_anonymous_viewer_gets_a_close_code(feed: FleetFeed) -> None:
     await communicator.connect()
     assert (await communicator.receive_output())["code"] == SIGNED_OUT
     await communicator.wait()
+
+
+async def test_people_who_must_add_a_second_factor_first_see_no_frame(feed: FleetFeed) -> None:
+    communicator = SocketClient()
+    communicator.scope["session"] = OneSession("a-session", enrolling=True)
+    assert await communicator.connect()
+    assert (await communicator.receive_output())["code"] == SIGNED_OUT
+    assert not feed._viewers
 
 
 @pytest.mark.parametrize("origin", [b"", b"http://evil.example"])
@@ -127,7 +134,7 @@ async def test_stalled_viewer_is_disconnected_and_removed(feed: FleetFeed, monke
         "headers": [],
         "user": User(pk=1, username="op", is_superuser=True),
     }
-    scope["session"] = SimpleNamespace(session_key="a-session")
+    scope["session"] = OneSession("a-session")
     served = asyncio.create_task(FleetConsumer.as_asgi()(scope, inbox.get, send))
     await until(lambda: any(message["type"] == "websocket.close" for message in sent))
     assert sent[-1]["code"] == STALLED

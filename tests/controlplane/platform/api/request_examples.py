@@ -58,6 +58,7 @@ SAFE: dict[str, list[str]] = {
     "OneNotificationChannel": ["notification_channels/a"],
     "NotificationRoutesView": ["notification_routes"],
     "OneNotificationRoute": ["notification_routes/{route}"],
+    "AlertRulesView": ["alert_rules"],
     "SilencesView": ["silences"],
     "OneSilence": ["silences/{silence}"],
     "BudgetsView": ["budgets"],

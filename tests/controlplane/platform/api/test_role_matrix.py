@@ -47,6 +47,8 @@ WHOLE_FLEET = (
     "notifications",
     *WATCHES,
     "silences",
+    "sign_in_policy",
+    "alert_rules",
 )
 ASK_ONLY = {"PolicyCheck"}
 """POSTs that change nothing, and are open to every caller with write permission."""
