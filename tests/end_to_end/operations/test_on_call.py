@@ -17,7 +17,7 @@ import pytest
 from playwright.sync_api import Browser, Page
 
 from tests.browser import sign_in
-from tests.end_to_end.planted_faults import FAULTS, Fault
+from tests.end_to_end.operations.planted_faults import FAULTS, Fault
 from tests.patience import wait_until
 from tests.program import Program, run_to_end, running_program
 
@@ -141,9 +141,13 @@ def walk(program: Program, page: Page, receiver: Receiver, fault: Fault) -> Walk
 
     with fault.plant(program):
         ends_at = time.time() + 2 * NOTIFIED_WITHIN_S
-        while time.time() < ends_at and not [item for item in receiver.messages if item["at"] > planted]:
+        while time.time() < ends_at and not [
+            item for item in receiver.messages if item["at"] > planted and " opened" in item["title"]
+        ]:
             time.sleep(0.2)
-        message = next((item for item in receiver.messages if item["at"] > planted), None)
+        message = next(
+            (item for item in receiver.messages if item["at"] > planted and " opened" in item["title"]), None
+        )
         walked.notified_s = round(message["at"] - planted, 1) if message else None
         time.sleep(HELD_S)
         if matches := opened():
