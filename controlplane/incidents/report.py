@@ -35,6 +35,10 @@ from planning.incidents.signs import (
 BEFORE = timedelta(hours=1)
 MAX_CHANGES = 40
 MAX_ROWS = 12
+NO_CLASS = "none or others"
+"""Label of requests without an SLO class, and of those whose class no row names."""
+TABLES = (("Tenants", "tenants"), ("API keys", "keys"), ("SLO classes", "classes"), ("Prompt lengths", "lengths"))
+"""Title and dimension of each table of requests hit."""
 _OWN = ("incident.", "audit.")
 _OF_CAUSES = {
     causes.POLICY: ("policy.publish", "policy.roll_back"),
@@ -84,6 +88,7 @@ def report_of(incident: Incident, actor: Actor) -> dict[str, Any]:
         "tenants": _rows(episode, "tenants"),
         "keys": [{**row, "label": names.get(row["name"], row["name"] or "others")} for row in _rows(episode, "keys")],
         "lengths": sorted(_rows(episode, "lengths"), key=lambda row: _length_order(row["name"])),
+        "classes": [{**row, "label": row["name"] or NO_CLASS} for row in _rows(episode, "classes")],
         "changes": changes_before(incident, episode, actor),
         "timeline": [
             {"at": entry.at.isoformat(), "kind": entry.kind, "text": entry.text, "by": entry.by}
@@ -211,7 +216,7 @@ def markdown_of(report: dict[str, Any]) -> str:
     lines += [
         f"- {item['finding']} (confidence {item['confidence']:.2f}). {item['evidence']}" for item in report["causes"]
     ]
-    for title, name in (("Tenants", "tenants"), ("API keys", "keys"), ("Prompt lengths", "lengths")):
+    for title, name in TABLES:
         lines += [
             "",
             f"## {title} hit",

@@ -36,7 +36,7 @@ ROUND_FAILED = "the last round failed; see the log"
 JOB_FAILS_FOR_S = 30.0
 _CHANGES = {"policy": "policy", "left": "leave", "draining": "leave", "maintenance": "leave"}
 """Kind of a marker → kind of the change."""
-_DIMENSIONS = ("tenants", "keys", "lengths")
+_DIMENSIONS = ("tenants", "keys", "lengths", "classes")
 
 
 class IncidentWatch:

@@ -32,7 +32,7 @@ CHANGE_S = 300.0
 """Seconds before the onset in which a change can be its cause."""
 STILL_S, LONG_STILL_S = 10.0, 30.0
 """Seconds without progress after which an engine may be frozen: with other evidence, and with requests alone."""
-_SILENT = ("timed out", "produced nothing", "no answer", "no progress")
+_SILENT = ("timed out", "produced nothing", "no answer", "no progress", "no probe answered")
 GROWN = 1.25
 """Ratio of arrivals to the usual ones that counts as more."""
 AFTER_S = 60.0
@@ -234,11 +234,21 @@ def _crashed(scene: Scene) -> list[IncidentCause]:
         if restarted is None and not gone and crash is None:
             continue
         at = min(item for item in (restarted, crash.at if crash else None, engine.since if gone else None) if item)
-        if at > scene.onset + AFTER_S:
+        if at > scene.onset + AFTER_S or _was_silent(scene, engine, at):
             continue
         text = crash.text if crash is not None else engine.reason if gone else ""
         matches.append(_of(engine, CRASHED, 0.95, text, at=at))
     return matches
+
+
+def _was_silent(scene: Scene, engine: EngineSigns, until: float) -> bool:
+    """Return whether the engine did not answer before `until`: its later signs are then effects or the cure."""
+    earlier = (item.engines.get(engine.engine_id) for item in scene.log.readings(scene.onset - 60.0) if item.at < until)
+    return any(old is not None and old.state in ("lost", "quarantined") and _is_silent(old.reason) for old in earlier)
+
+
+def _is_silent(reason: str) -> bool:
+    return any(word in reason for word in _SILENT)
 
 
 def _frozen(scene: Scene) -> list[IncidentCause]:
@@ -252,7 +262,7 @@ def _frozen(scene: Scene) -> list[IncidentCause]:
     for old, now in recent.engines():
         if restarted_at(scene.log, now, scene.onset - 60.0) is not None or "refused" in now.reason:
             continue
-        silent = any(word in now.reason for word in _SILENT)
+        silent = _is_silent(now.reason)
         out = now.state in ("lost", "quarantined")
         still = now.progress == old.progress and now.incarnation == old.incarnation
         figures = {"still_s": recent.span_s, "at": now.since}
@@ -311,8 +321,8 @@ def _tokenizer(scene: Scene) -> list[IncidentCause]:
     engine = scene.newest.engines[engine_id]
     recent = scene.log.recent(scene.pool_id, STILL_S)
     moves = recent is not None and any(now is engine and now.progress != old.progress for old, now in recent.engines())
-    # Without progress, the whole engine may be frozen.
-    score = 0.4 + 0.45 * share if moves else 0.55
+    # Without progress or answers, the whole engine may be frozen, or was.
+    score = 0.4 + 0.45 * share if moves and not _was_silent(scene, engine, math.inf) else 0.55
     return [_of(engine, TOKENIZER, score, "", late=late[engine_id], share=share)]
 
 

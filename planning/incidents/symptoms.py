@@ -273,7 +273,8 @@ def _went_blind(log: SignLog, engine: EngineSigns) -> bool:
 def _of_gateways(log: SignLog, newest: FleetSigns, ongoing: Collection[tuple[str, str, str]]) -> list[Symptom]:
     begin = max(newest.at - STEADY_S, log.oldest_at())
     first = log.reading_at(begin)
-    if first is None or newest.at - first.at < SHORT_S / 2:
+    # The first seconds of a fleet, in which everything connects, are no sample of its minutes.
+    if first is None or newest.at - first.at < 0.9 * STEADY_S:
         return []
     share = (newest.away_s - first.away_s) / (newest.at - first.at)
     still = (GATEWAY_LATE, "", "") in ongoing

@@ -203,6 +203,7 @@ _LABELS = {
 _TABLES = (
     ("Tenants hit", "tenants", "Tenant"),
     ("API keys hit", "keys", "Key"),
+    ("SLO classes hit", "classes", "SLO class"),
     ("Prompt lengths hit", "lengths", "Prompt tokens"),
 )
 

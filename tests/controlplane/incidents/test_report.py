@@ -37,13 +37,15 @@ def test_a_report_has_the_tenants_hit_exactly_and_what_changed_before() -> None:
     report = report_of(scene.flood(), OPERATOR)
     assert report["why"].startswith("Tenant acme sends a flood of requests. ")
     assert report["tenants"][0]["name"] == "acme"
-    for name in ("tenants", "keys", "lengths"):
+    for name in ("tenants", "keys", "classes", "lengths"):
         assert sum(row["missed"] for row in report[name]) == report["hit"]["missed"]
     assert {item["verb"]: item["verdict"] for item in report["changes"]} == {
         "policy.publish": "unlikely",
         "pool.change": "no",
     }
+    assert [row["label"] for row in report["classes"]] == ["chat", "none or others"]
     text = markdown_of(report)
+    assert f"| chat | {report['classes'][0]['requests']:,} |" in text
     assert f"| acme | {report['tenants'][0]['requests']:,} |" in text
     assert "**Why.** Tenant acme" in text
 

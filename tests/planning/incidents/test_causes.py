@@ -186,6 +186,22 @@ def test_a_planted_fault_opens_one_incident_with_its_cause_first(name: str, whic
     assert episode.certain, [(cause.kind, cause.subject, round(cause.score, 2)) for cause in episode.causes]
 
 
+@pytest.mark.parametrize("reason", ["health timed out after 5 s", "no probe answered for 2.3 s"])
+def test_a_restart_that_ends_a_freeze_is_not_its_cause(reason: str) -> None:
+    world = deepcopy(quiet_world("one pool"))
+    frozen(world, "quarantined", reason)
+    world.run(30)
+    world.on_step = lambda _: None
+    world.stopped.clear()
+    now = world.engines["pool-0-e2"]
+    world.engine(2, state="serving", reason="", restarts=now.restarts + 1, incarnation=2, progress=0)
+    world.pool().late, world.pool().failed = 0.02, 0.0
+    world.run(60)
+    assert world.memory.episodes[0].causes[0].kind == "engine_frozen"
+    assert "engine_crashed" not in {cause.kind for cause in world.memory.episodes[0].causes}
+    assert {item.episode.causes[0].kind for item in world.news if item.episode.certain} <= {"engine_frozen"}
+
+
 def test_a_flood_on_a_starved_host_is_unsure_or_the_flood() -> None:
     def both(world: World) -> None:
         flood(world, 2.0)

@@ -7,6 +7,7 @@ from copy import deepcopy
 import msgspec
 import pytest
 
+from planning.incidents.causes import GATEWAY
 from planning.incidents.episodes import IncidentMemory, advance
 from planning.incidents.signs import REJECTED, Outage, SignLog, missed, requests
 from tests.planning.incidents.world import START, World, totals
@@ -54,7 +55,7 @@ def test_hits_are_counted_to_the_request_by_tenant_and_length() -> None:
     begun = missed(totals(now)) - missed(totals(start))
     # The onset may be a few seconds off, in which some of the usual late requests ended.
     assert begun - 4 <= missed(totals(hit)) <= begun + 4
-    for dimension in ("tenants", "keys", "lengths"):
+    for dimension in ("tenants", "keys", "classes", "lengths"):
         assert sum(map(requests, hit[dimension].values())) == requests(totals(hit))
     grown = now["tenants"]["acme"][REJECTED] - start["tenants"]["acme"][REJECTED]
     assert hit["tenants"]["acme"][REJECTED] == grown
@@ -159,3 +160,14 @@ def test_two_quiet_hours_with_bursts_and_little_traffic_open_nothing(seed: int) 
 
     world.on_step = bursts
     assert world.run(7200) == []
+
+
+def test_lateness_of_a_starting_fleet_is_no_incident_and_lasting_lateness_is_one() -> None:
+    world = World(seed=8)
+    world.away_per_s = 0.2
+    world.run(20)
+    world.away_per_s = 0.0
+    assert world.run(120) == []
+    world.away_per_s = 0.2
+    news = world.run(60)
+    assert [(item.kind, item.episode.causes[0].kind) for item in news if item.kind == "opened"] == [("opened", GATEWAY)]

@@ -13,6 +13,8 @@ from planning.incidents.episodes import EpisodeNews, IncidentMemory, advance
 from planning.incidents.signs import ALL, Change, EngineSigns, FleetSigns, Outage, Outcomes, PoolSigns, SignLog, Tables
 
 START = 1_800_000_000.0
+CLASSES = {"acme": "chat"}
+"""SLO class by tenant; others have none."""
 
 
 @dataclass
@@ -29,7 +31,14 @@ class Pool:
     counts: dict[str, dict[str, list[int]]] = field(default_factory=lambda: {ALL: {"": [0, 0, 0, 0]}})
 
     def end(self, tenant: str, length: str, column: int) -> None:
-        for dimension, row in ((ALL, ""), ("tenants", tenant), ("lengths", length), ("keys", f"key-{tenant}")):
+        rows = {
+            ALL: "",
+            "tenants": tenant,
+            "lengths": length,
+            "keys": f"key-{tenant}",
+            "classes": CLASSES.get(tenant, ""),
+        }
+        for dimension, row in rows.items():
             self.counts.setdefault(dimension, {}).setdefault(row, [0, 0, 0, 0])[column] += 1
 
     def tables(self) -> Tables:
