@@ -92,7 +92,8 @@ class MoveLedger:
 
     def unseen(self, node: str, keys: Sequence[int]) -> None:
         """Record that the result of a load of these blocks from a node is unknown."""
-        for key in keys if (at := self._at.get(node)) else ():
+        at = self._at.get(node, {})
+        for key in keys:
             if (copy := at.get(key)) is not None:
                 copy.unseen = True
 
