@@ -154,7 +154,7 @@ class EngineApp:
     def _tokenize(self, body: TokenizeBody) -> dict[str, Any]:
         self._generation.require_model(body.model)
         if body.messages:
-            tokens = media_chat(body.messages, self._settings.media_tokens).tokens
+            tokens = self.runtime.templated(media_chat(body.messages, self._settings.media_tokens).tokens)
         elif body.prompt is not None:
             tokens = tokenize(body.prompt)
         else:

@@ -44,15 +44,18 @@ class ModelClock:
         return self._scale * self._rate
 
 
-Fault = Literal["", "hang", "crawl", "lie", "idle", "frozen", "garbage", "sleep", "compile", "busy"]
-"""hang: accepts requests but generates nothing. crawl: everything takes `CRAWL_FACTOR` times as long. lie: hangs
-while its counters grow. idle: hangs and reports that it is idle. frozen, garbage: serves, but its metrics are
-constant or invalid. sleep: generates nothing and reports that it sleeps, as vLLM does. compile: generates nothing
-for `COMPILE_S`, then continues by itself. busy: serves, but its API server responds to probes only after `BUSY_S`.
+Fault = Literal["", "hang", "crawl", "lie", "idle", "frozen", "garbage", "sleep", "compile", "busy", "template"]
+"""hang: accepts requests but generates nothing. crawl: everything takes `CRAWL_FACTOR` times as long. lie: hangs while
+its counters grow. idle: hangs and reports that it is idle. frozen, garbage: serves, but its metrics are constant or
+invalid. sleep: generates nothing and reports that it sleeps, as vLLM does. compile: generates nothing for
+`COMPILE_S`, then continues by itself. busy: serves, but its API server responds to probes only after `BUSY_S`.
+template: prompts begin with other tokens than before.
 """
 
 CRAWL_FACTOR = 20.0
 COMPILE_S = 20.0
+NEW_TEMPLATE = "another template "
+"""Text with which prompts begin under the fault `template`."""
 BUSY_S = 3.0
 _LIED_TOKENS_PER_S = 400.0
 _STALLED = ("hang", "lie", "idle", "sleep", "compile")

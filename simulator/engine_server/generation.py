@@ -117,7 +117,9 @@ class Generation:
         """Respond to /v1/chat/completions."""
         body = await self._body(receive, ChatBody)
         chat = media_chat(body.messages, self._settings.media_tokens)
-        await self._generate(scope, receive, send, body, chat.tokens, body.wanted_tokens, _chat, media=chat.media)
+        # Media keep their offsets, which another template would shift.
+        tokens = chat.tokens if chat.media else self._runtime.templated(chat.tokens)
+        await self._generate(scope, receive, send, body, tokens, body.wanted_tokens, _chat, media=chat.media)
 
     async def responses(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Respond to /v1/responses."""

@@ -82,7 +82,7 @@ def _engine_child(engine: Engine, node: str, kv_environment: Mapping[str, str]) 
         *python("simulator.engine_server"),
         *("--port", str(http), "--kv-events-port", str(events), "--kv-replay-port", str(replay)),
         *("--served-model-name", engine.pool.served_model, "--block-size", str(engine.pool.block_tokens)),
-        *("--role", engine.role),
+        *("--role", engine.role, "--faults"),
         *parent_option(),
     ]
     if not node:

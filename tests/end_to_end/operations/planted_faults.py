@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -21,8 +22,9 @@ from tests.program import ROOT, Program
 
 CALLERS = 60
 FLOODER = "flooder"
-SLOW_SHARE, STARVED_SHARE = 0.9, 0.6
-"""Share of the time for which a process is stopped, so that it is slow."""
+STARVED_SHARE = 0.6
+"""Share of the time for which the gateway's process is stopped."""
+WAVE_TOKENS, WAVE_PAUSE_S = 40_000, 0.1
 STEP_S = 1.0
 ENGINE = "e-03"
 
@@ -65,9 +67,58 @@ def crashing_engine(program: Program) -> Iterator[None]:
         yield
 
 
+@contextmanager
+def _engine_fault(program: Program, fault: str, names: str = "%") -> Iterator[None]:
+    """Set a fault of the engines whose names match, during the block."""
+    urls = [url for (url,) in program.ask("select url from controlplane_engine where name like ?", names)]
+    try:
+        for url in urls:
+            _post(f"{url}/fault", {"fault": fault})
+        yield
+    finally:
+        for url in urls:
+            _post(f"{url}/fault", {"fault": ""})
+
+
 def slow_engine(program: Program) -> AbstractContextManager[None]:
-    """Let an engine's process run for a small part of the time, during the block."""
-    return _slowed(engine_pid(program), SLOW_SHARE)
+    """Let an engine take many times as long for everything, during the block."""
+    return _engine_fault(program, "crawl", ENGINE)
+
+
+def other_template(program: Program) -> AbstractContextManager[None]:
+    """Let all engines render chats with another template, during the block."""
+    return _engine_fault(program, "template")
+
+
+@contextmanager
+def eviction_wave(program: Program) -> Iterator[None]:
+    """Send prompts that occur once to the engines, past the gateway, during the block."""
+    stop = threading.Event()
+    urls = [url for (url,) in program.ask("select url from controlplane_engine")]
+    callers = [threading.Thread(target=_fill, args=(url, stop), daemon=True) for url in urls]
+    for caller in callers:
+        caller.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        for caller in callers:
+            caller.join()
+
+
+def _fill(url: str, stop: threading.Event) -> None:
+    while not stop.is_set():
+        prompt = [random.randrange(1000) for _ in range(WAVE_TOKENS)]
+        with contextlib.suppress(urllib.error.URLError, TimeoutError):
+            _post(f"{url}/v1/completions", {"model": SERVED_MODEL, "prompt": prompt, "max_tokens": 1})
+        stop.wait(WAVE_PAUSE_S)
+
+
+def _post(url: str, body: object) -> None:
+    content = json.dumps(body).encode()
+    request = urllib.request.Request(url, content, {"content-type": "application/json"})
+    with urllib.request.urlopen(request, timeout=30) as answer:
+        answer.read()
 
 
 def starved_gateway(program: Program) -> AbstractContextManager[None]:
@@ -100,6 +151,8 @@ FAULTS = (
     Fault("slow engine", slow_engine, ("engine_slow",)),
     Fault("flood of one tenant", flood, ("tenant_flood",)),
     Fault("starved gateway", starved_gateway, ("gateway_starved",)),
+    Fault("eviction wave", eviction_wave, ("eviction_wave",)),
+    Fault("other chat template", other_template, ("template_changed",)),
 )
 
 
