@@ -36,6 +36,13 @@ _LIMITS = {
     "prompt_below": ("Prompt below", "prompt_tokens__lt", 1.0),
 }
 """Thresholds: name in errors, condition, and stored units per entered unit."""
+LONGEST_MS = 3_600_000
+_CONDITIONS = {
+    "since": "at_ms__gte",
+    "until": "at_ms__lt",
+    "ended_since": "ended_ms__gte",
+    "ended_until": "ended_ms__lt",
+}
 _SECONDS = re.compile(r"[0-9]{1,10}(\.[0-9]{1,3})?")
 
 
@@ -74,6 +81,9 @@ class DecisionFilter(SearchFilter):
     """Number of prompt tokens that a request stays below."""
     since: str = ""
     until: str = ""
+    ended_since: str = ""
+    """The request ended at this time or later, and ran for at most LONGEST_MS."""
+    ended_until: str = ""
 
 
 def visible_decisions(actor: Actor) -> QuerySet[DecisionIndex]:
@@ -101,11 +111,20 @@ def search(actor: Actor, wanted: DecisionFilter) -> QuerySet[DecisionIndex]:
         decisions = decisions.filter(Q(decision_id__startswith=wanted.id) | sent_as(wanted.id))
     if wanted.engine:
         decisions = decisions.filter(engine__in=[wanted.engine, *engine_ids(wanted.engine)])
-    if wanted.since:
-        decisions = decisions.filter(at_ms__gte=unix_ms("since", wanted.since))
-    if wanted.until:
-        decisions = decisions.filter(at_ms__lt=unix_ms("until", wanted.until))
-    return decisions.order_by("-at_ms", "-pk")
+    return decisions.filter(**_times(wanted)).order_by("-at_ms", "-pk")
+
+
+def _times(wanted: DecisionFilter) -> dict[str, int]:
+    """Return the conditions of the entered times. Raises UnreadableFilterError."""
+    named = {name: getattr(wanted, name) for name in ("since", "until", "ended_since", "ended_until")}
+    times = {name: unix_ms(name, text) for name, text in named.items() if text}
+    conditions = {_CONDITIONS[name]: at_ms for name, at_ms in times.items()}
+    # Rows are indexed by their arrivals.
+    if "ended_since" in times:
+        conditions.setdefault("at_ms__gte", times["ended_since"] - LONGEST_MS)
+    if "ended_until" in times:
+        conditions.setdefault("at_ms__lt", times["ended_until"])
+    return conditions
 
 
 def _equal(wanted: DecisionFilter) -> dict[str, str | bool]:

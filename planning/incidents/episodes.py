@@ -62,6 +62,9 @@ class Episode(msgspec.Struct, frozen=True, kw_only=True):
     before_s: float = 0.0
     counted: dict[str, Tables] = {}
     """Pool id → its counters up to which `hit` has counted."""
+    counted_from: float = 0.0
+    """`hit` counts the requests that ended between these two times."""
+    counted_to: float = 0.0
     dismissed: bool = False
     """A person has closed it: its symptoms open no new episode while they last."""
 
@@ -241,6 +244,8 @@ def _open(
         before=sum_tables(item.tables() for item in known),
         before_s=max((item.span_s for item in known), default=0.0),
         counted={pool: begin.pools[pool].tables for pool in _scope(episode, begin)},
+        counted_from=begin.at,
+        counted_to=begin.at,
     )
     opened = _followed(episode, symptoms, log, changes)
     return msgspec.structs.replace(opened, reported_low=_or(opened.lowest, 1.0)), True
@@ -286,6 +291,7 @@ def _followed(episode: Episode, symptoms: Sequence[Symptom], log: SignLog, chang
         lowest=min((item for item in (on_time, episode.lowest) if item is not None), default=None),
         hit=hit,
         counted=counted,
+        counted_to=episode.counted_to if counted is episode.counted else newest.at,
     )
     return _with_low_reported(after, newest.at)
 

@@ -280,8 +280,8 @@ def _picture(shown: Incident, actor: Actor, now: datetime) -> Any:
 
 def _decisions_address(shown: Incident) -> str:
     pool = f"&pool={shown.pool}" if shown.pool else ""
-    until = f"&until={int(shown.last_bad_at.timestamp()) + 1}" if shown.closed_at else ""
-    return f"/requests?since={int(shown.onset.timestamp())}{until}{pool}"
+    episode = episode_of(shown)
+    return f"/requests?ended_since={episode.counted_from:.3f}&ended_until={episode.counted_to:.3f}{pool}"
 
 
 def _list_row(item: Incident) -> dict[str, Any]:

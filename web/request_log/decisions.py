@@ -42,6 +42,8 @@ EXPORTED_ROWS = 10_000
 _LABELS = {
     "since": "from",
     "until": "to",
+    "ended_since": "ended from",
+    "ended_until": "ended before",
     "late": "objective",
     "cause": "regret cause",
     "mismatch": "hit mismatch",
@@ -50,6 +52,7 @@ _LABELS = {
     "prompt_from": "prompt tokens, at least",
     "prompt_below": "prompt tokens, below",
 }
+_TIMES = ("since", "until", "ended_since", "ended_until")
 _REASONS = sorted(REASONS.items(), key=lambda item: item[1].lower())
 _INTERNAL = ("id", "segment", "position")
 _NO_STATES: tuple[list[dict[str, Any]], list[dict[str, Any]]] = ([], [])
@@ -146,8 +149,9 @@ def decisions_tap(request: HttpRequest) -> HttpResponse:
 
 def span_of(wanted: DecisionFilter, now: float) -> Span:
     """Return the strip's span: between the filter's times, at most one hour; by default the last SHOWN_S seconds."""
-    end_ms = unix_ms("until", wanted.until) if wanted.until else int(now) * 1000 + 1000
-    begin_ms = unix_ms("since", wanted.since) if wanted.since else end_ms - SHOWN_S * 1000
+    since, until = wanted.since or wanted.ended_since, wanted.until or wanted.ended_until
+    end_ms = unix_ms("until", until) if until else int(now) * 1000 + 1000
+    begin_ms = unix_ms("since", since) if since else end_ms - SHOWN_S * 1000
     if begin_ms >= end_ms:
         raise UnreadableFilterError("From is not before To; swap them, or clear one.")
     return Span(max(begin_ms, end_ms - MAX_SPAN_MS), end_ms)
@@ -162,7 +166,7 @@ def _choice(request: HttpRequest, name: str, known: Mapping[str, str]) -> str:
 def _chips(wanted: DecisionFilter) -> list[dict[str, str]]:
     given = wanted.given
     words = {name: texts.get(given[name], given[name]) for name, texts in _WORDS.items() if name in given}
-    words |= {name: _time_words(name, given[name]) for name in ("since", "until") if name in given}
+    words |= {name: _time_words(name, given[name]) for name in _TIMES if name in given}
     return filter_chips(ADDRESS, given, _LABELS, words)
 
 

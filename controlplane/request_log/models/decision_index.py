@@ -18,6 +18,8 @@ class DecisionIndex(models.Model):
     decision_id = models.CharField(max_length=64, unique=True)
     at_ms = models.BigIntegerField()
     """Unix milliseconds of the request's arrival."""
+    ended_ms = models.BigIntegerField(null=True)
+    """Unix milliseconds of its end. None: it was recorded before its end, or the row is older than this column."""
     pool = models.CharField(max_length=64)
     engine = models.CharField(max_length=64, blank=True)
     """Empty: the request was rejected."""

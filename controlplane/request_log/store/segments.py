@@ -182,6 +182,7 @@ _COLUMNS = (
     "decision_id", "at_ms", "pool", "engine", "tenant", "session", "reason", "policy_version", "arm", "outcome",
     "error", "late", "ttft_ms", "queued_ms", "prompt_tokens", "predicted_tokens", "reported_tokens", "mismatch",
     "regret_ms", "regret_cause", "share", "segment", "position", "client_request_id",
+    "ended_ms",
 )  # fmt: skip
 # PostgreSQL rejects a larger integer, and the whole batch with it; SQLite stores it.
 _MOST = 2**31 - 1
@@ -216,6 +217,7 @@ def row_of(stored: StoredDecision, segment: int, position: int) -> tuple[Any, ..
         segment,
         position,
         stored.client_request_id[:128],
+        None if stored.finished_after_s is None else int((stored.arrived_at + stored.finished_after_s) * 1000),
     )
 
 

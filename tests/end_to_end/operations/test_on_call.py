@@ -38,6 +38,8 @@ class Walked:
     notified_s: float | None = None
     cause: str = ""
     certain: bool = False
+    cause_at_end: str = ""
+    certain_at_end: bool = False
     others: tuple[str, ...] = ()
     incidents: int = 0
     clicks: int = 0
@@ -111,12 +113,13 @@ def hit_of(incident: dict[str, Any]) -> tuple[int, int, int]:
 
 
 def logged(program: Program, incident: dict[str, Any]) -> tuple[int, int, int]:
-    """Return late, failed, and rejected requests of the incident's window in the request log."""
+    """Return late, failed, and rejected requests in the request log that ended while the incident counted."""
+    detail = json.loads(incident["detail"])
     ((late, failed, rejected),) = program.ask(
         "select sum(outcome = 'completed' and late), sum(outcome = 'failed'), sum(outcome = 'rejected')"
-        " from controlplane_decisionindex where at_ms between ? and ?",
-        incident["onset"] * 1000,
-        incident["last_bad_at"] * 1000 + 999,
+        " from controlplane_decisionindex where ended_ms >= ? and ended_ms < ?",
+        detail["counted_from"] * 1000,
+        detail["counted_to"] * 1000,
     )
     return late or 0, failed or 0, rejected or 0
 
@@ -159,6 +162,7 @@ def walk(program: Program, page: Page, receiver: Receiver, fault: Fault) -> Walk
         time.sleep(1)
     if matches := opened():
         first = matches[0]
+        walked.cause_at_end, walked.certain_at_end = first["cause"], bool(first["certain"])
         walked.incidents, walked.others = len(matches), tuple(item["cause"] for item in matches[1:])
         walked.closed_s = round(time.time() - ended, 1) if first["state"] == "closed" else None
         walked.hit, walked.logged = hit_of(first), logged(program, first)
@@ -198,6 +202,7 @@ def test_fault_sends_a_message_names_its_cause_and_closes(
     assert walked.notified_s <= NOTIFIED_WITHIN_S, walked
     assert walked.incidents == 1, walked
     assert walked.cause in fault.causes or not walked.certain, walked
+    assert walked.cause_at_end in fault.causes or not walked.certain_at_end, walked
     assert walked.clicks <= MAX_CLICKS, walked
     assert walked.closed_s is not None, walked
     assert walked.hit == walked.logged, walked

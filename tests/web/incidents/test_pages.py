@@ -11,7 +11,7 @@ from django.urls import reverse
 
 from controlplane.fleet.models.pool import Pool
 from controlplane.incidents.models.incident import Incident
-from controlplane.incidents.notices import publish_notices
+from controlplane.incidents.notices import episode_of, publish_notices
 from controlplane.platform.bus import get_bus
 from controlplane.trials.models.whatif import WhatIf
 from tests.controlplane.incidents.scene import JobScene
@@ -51,7 +51,9 @@ def test_the_page_says_what_why_whom_and_what_to_do(incident: Incident, operator
     text = operator.get(f"/incidents/{incident.pk}").content.decode()
     for words in ("What is wrong", "Limit the key that sends them", "Tenants hit", "What changed before", "Opened"):
         assert words in text
-    assert f"/requests?since={int(incident.onset.timestamp())}&amp;pool=pool-0&amp;tenant=acme" in text
+    counted = episode_of(incident)
+    ended = f"ended_since={counted.counted_from:.3f}&amp;ended_until={counted.counted_to:.3f}"
+    assert f"/requests?{ended}&amp;pool=pool-0&amp;tenant=acme" in text
     assert "<html" not in operator.get(f"/incidents/{incident.pk}?fragment=1").content.decode()
 
 
