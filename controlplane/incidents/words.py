@@ -183,6 +183,7 @@ CAUSES: dict[str, CauseWords] = {
 }
 
 _MISSED = {LATE: ("is late", "are late"), FAILED: ("fails", "fail"), REJECTED: ("is rejected", "are rejected")}
+_HAD_MISSED = {LATE: ("was late", "were late"), FAILED: ("failed",) * 2, REJECTED: ("was rejected", "were rejected")}
 _TROUBLES = {
     symptoms.ENGINE_LOST: "{} was lost",
     symptoms.ENGINE_SICK: "{} is sick",
@@ -205,11 +206,12 @@ def wrong(episode: Episode, pool_name: str = "") -> str:
     hit = all_hit(episode)
     if any(item.kind in symptoms.OF_REQUESTS for item in episode.symptoms) and missed(hit):
         column = max(_MISSED, key=lambda item: hit[item])
+        one, several = (_MISSED if episode.present else _HAD_MISSED)[column]
         ratio = requests(hit) / hit[column]
         to = f" to {pool_name}" if pool_name else ""
         if ratio >= 1.8:
-            return f"1 in {ratio:.0f} requests{to} {_MISSED[column][0]}"
-        return f"{percent(1 / ratio)} of requests{to} {_MISSED[column][1]}"
+            return f"1 in {ratio:.0f} requests{to} {one}"
+        return f"{percent(1 / ratio)} of requests{to} {several}"
     return _trouble(episode.symptoms)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 from django.db.models import Q
 from django.http import HttpRequest, HttpResponse
@@ -27,13 +28,18 @@ MOST_OF_KIND = 6
 MAX_WORDS = 64
 _DECISION_ID = re.compile(r"[0-9a-f]{8}-[0-9a-f-]{4,27}")
 _ACTIONS = (
+    ("Late requests", "requests?state=late", Role.VIEWER, False),
+    ("Failed requests", "requests?state=failed", Role.VIEWER, False),
+    ("Rejected requests", "requests?state=rejected", Role.VIEWER, False),
+    ("Limit the rate of an API key", "access/keys", Role.ADMIN, True),
+    ("Silence notifications", "notifications/silences?new", Role.OPERATOR, True),
     ("Connect an engine", "engines?do=connect", Role.OPERATOR, False),
     ("Paste a list of engines", "engines/paste", Role.OPERATOR, False),
     ("Start a what-if", "trials?new", Role.OPERATOR, False),
     ("Start a shadow", "trials/shadows?new", Role.OPERATOR, False),
     ("Start a canary", "trials/canaries?new", Role.OPERATOR, False),
     ("Keep a recording", "trials/recordings?new=window", Role.OPERATOR, False),
-    ("Create an API key", "access/keys?new", Role.ADMIN, True),
+    ("Create a new API key", "access/keys?new", Role.ADMIN, True),
     ("Add a person", "access/people?new", Role.ADMIN, True),
     ("Add a tenant", "access/tenants?new", Role.ADMIN, True),
     ("Change your password", "access/you", Role.VIEWER, False),
@@ -80,6 +86,7 @@ def matches(actor: Actor, words: str) -> Iterator[PaletteRow]:
     yield from _matching(words, _incidents(actor))
     for policy in visible_policies(actor).filter(_named(words)).order_by("slug")[:MOST_OF_KIND]:
         yield PaletteRow("Policy", policy.name, policy.slug, reverse("policy", args=[policy.slug]), "policies")
+    yield from _of_each_pool(actor, words)
     if may(actor, Role.ADMIN):
         yield from _admins_rows(words)
     yield from _matching(words, _actions(actor))
@@ -123,6 +130,21 @@ def _admins_rows(words: str) -> Iterator[PaletteRow]:
     for key in keys.order_by("name", "key_id")[:MOST_OF_KIND]:
         address = with_query(reverse("access-keys"), key=key.key_id)
         yield PaletteRow("API key", key.name, key.tenant.slug, address, "access")
+
+
+def _of_each_pool(actor: Actor, words: str) -> Iterator[PaletteRow]:
+    """Return the verbs of the pools that the actor may change, each with the page that asks about it."""
+    pools = visible_pools(actor).select_related("policy").order_by("slug")
+    rows = (
+        PaletteRow("Action", f"{verb} {pool.name}", detail, address, "skip")
+        for pool in pools
+        if may(actor, Role.OPERATOR, pool)
+        for verb, detail, address in (
+            ("Roll back", "to an earlier version", reverse("policy", args=[pool.policy.slug])),
+            ("Drain an engine of", "in its drawer", with_query(reverse("engines"), pool=pool.slug)),
+        )
+    )
+    yield from islice(_matching(words, rows), MOST_OF_KIND)
 
 
 def _actions(actor: Actor) -> Iterator[PaletteRow]:

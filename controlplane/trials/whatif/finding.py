@@ -18,8 +18,8 @@ ABOUT = {
 }
 """The figures of a finding, most important first."""
 LEAST_POINTS = 0.001
-_LEAST_SHARE = 0.01
-"""Smaller changes are ignored, even if all seeds agree."""
+_LEAST_SHARE = 0.02
+"""Smaller changes are ignored, even if all seeds agree: a simulation is hardly better."""
 _LATENESS = "lateness"
 
 
