@@ -16,11 +16,13 @@ from controlplane.history.rollups import COARSE_S, store_finished
 from controlplane.history.roster import NO_ENGINES
 from controlplane.history.store import PoolHistoryFacts, write_columns
 from controlplane.incidents.job import detect
+from controlplane.incidents.notices import TOPIC, decode_notices
 from controlplane.incidents.watch import IncidentWatch
 from controlplane.objectives.attainment import attainment, attainment_by_pool, on_time_since, publish_effects
 from controlplane.objectives.objective import create_objective, target_of
 from controlplane.platform import audit
 from controlplane.platform.actor import command
+from controlplane.platform.bus import get_bus
 from controlplane.platform.field_problems import InvalidFieldsError
 from controlplane.platform.live_fleet.fleet_together import FleetTogether
 from controlplane.platform.models.audit_event import AuditEvent
@@ -159,6 +161,9 @@ def test_incidents_use_the_target_of_the_pool_else_that_of_all_pools(pool: Pool)
     first, second = (msgspec.structs.replace(item, outcomes=PoolOutcomes()) for item in sample.pools)
     first = msgspec.structs.replace(first, pool_id=pool.slug)
     detect(watch, NOW)
+    value = get_bus().latest(TOPIC)
+    assert value is not None
+    assert decode_notices(value).targets == {"": 0.99, "chat": 0.8}
     watch.take(msgspec.structs.replace(sample, pools=(first, second)))
     assert watch.log.newest is not None
     assert {name: signs.target for name, signs in watch.log.newest.pools.items()} == {"chat": 0.8, second.pool_id: 0.99}
