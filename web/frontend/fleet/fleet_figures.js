@@ -165,7 +165,8 @@ export const missedWords = (missed) =>
 
 /**
  * The tiles in page order: {label, window, title, figure, unit, note, mark, spark}; mark is '', 'hot' or 'lost'. Of a
- * `past` stretch they say what the stretch as a whole was, and where that is unknown, what was at its end. Below `target` the on-time share is marked.
+ * `past` stretch they say what the stretch as a whole was, and where that is unknown, what was at its end. Below
+ * `target` the on-time share is marked.
  * @param {FleetState} state
  * @param {number[]} pools
  * @param {number} focus
