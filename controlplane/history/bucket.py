@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 
 from controlplane.history.roster import HistoryRoster
 from gateway.contracts.fleet_sample import STATES, FleetSample, PoolSample
+from gateway.contracts.outcomes import OutcomeCounts
 
 LOST = STATES.index("lost")
 UNKNOWN_STATE = STATES.index("unknown")
@@ -47,13 +48,16 @@ POOL_FLOATS = (
     "rejections_per_s",
     "failed",
     "rejected",
+    "on_time_requests",
+    "counted_requests",
 )
 """Values within the interval, as `merge` combines those of its samples. New ones are added at the end, because stored
-rows lack them.
+rows lack them. The last two count the requests that ended since the previous sample, however long ago that was: those
+on time, and those that count for the objective.
 """
 _OTHER_NAMES = {"cv": "load_cv", "on_time": "on_time_share", "hit": "hit_share"}
 _RATES = POOL_FLOATS.index("rejections_per_s")
-_pool_values = attrgetter(*(_OTHER_NAMES.get(name, name) for name in POOL_FLOATS if name != POOL_FLOATS[_RATES]))
+_pool_values = attrgetter(*(_OTHER_NAMES.get(name, name) for name in POOL_FLOATS[:-2] if name != POOL_FLOATS[_RATES]))
 """Read a pool sample's values in the order of POOL_FLOATS. Rejections are stored separately, by code."""
 
 
@@ -111,16 +115,32 @@ def state_byte(state: str) -> int:
     return STATES.index(state) if state in STATES else UNKNOWN_STATE
 
 
-def pool_floats(pool: PoolSample) -> list[float]:
-    """Return the pool's values in the order of POOL_FLOATS; NaN: unknown."""
+def pool_floats(pool: PoolSample, before: OutcomeCounts | None) -> list[float]:
+    """Return the pool's values in the order of POOL_FLOATS; NaN: unknown. `before`: the previous sample's outcomes."""
     rejected = None if pool.rejections_per_s is None else sum(pool.rejections_per_s.values())
     values = [*_pool_values(pool)]
     values.insert(_RATES, rejected)
+    ended = pool.outcomes.total if pool.outcomes is not None else None
+    # Merged outcomes only increase; lower ones mean that the merge began again, with an unknown part counted before.
+    if ended is not None and before is not None and ended.requests >= before.requests:
+        values += [ended.on_time - before.on_time, ended.requests - before.requests]
+    else:
+        values += [None, None]
     return [math.nan if value is None else float(value) for value in values]
 
 
-def column_of(index: int, roster: HistoryRoster, sample: FleetSample, shares: Sequence[bytes]) -> Column:
-    """Return the column of one sample. `shares` are the bytes of `hit` and `predicted`, in the roster's order."""
+def column_of(
+    index: int,
+    roster: HistoryRoster,
+    sample: FleetSample,
+    shares: Sequence[bytes],
+    before: Mapping[str, OutcomeCounts],
+) -> Column:
+    """Return the column of one sample.
+
+    `shares` are the bytes of `hit` and `predicted`, in the roster's order. `before` are the outcomes by pool in the
+    previous sample.
+    """
     engines = sample.engines
     seconds = array("f", [engine.in_flight_s for engine in engines])
     tokens = array("f", [engine.in_flight_tokens for engine in engines])
@@ -132,7 +152,7 @@ def column_of(index: int, roster: HistoryRoster, sample: FleetSample, shares: Se
         1,
         [tokens, seconds, running, bound, seconds, tokens],
         [states, bytearray(share_byte(engine.kv_usage) for engine in engines), *map(bytearray, shares)],
-        {pool.pool_id: pool_floats(pool) for pool in sample.pools},
+        {pool.pool_id: pool_floats(pool, before.get(pool.pool_id)) for pool in sample.pools},
         {pool.pool_id: pool.rejections_per_s for pool in sample.pools if pool.rejections_per_s},
     )
 

@@ -5,7 +5,7 @@ bits has a zero lowest byte, and the other three are stored in planes, all highe
 half floats and unpacks four times as fast. Names and pool facts are not included, because thousands of rows refer to
 one stored roster with them.
 
-Measured sizes, 22 B per engine and 90 B per pool before compression: about 230 B for 8 engines, 11 kB for 1,000 (limits
+Measured sizes, 22 B per engine and 96 B per pool before compression: about 230 B for 8 engines, 11 kB for 1,000 (limits
 in tests/controlplane/history/test_codec.py).
 """
 

@@ -26,6 +26,7 @@ _GRANTS = ("dispatched_at_once_per_s", "dispatched_waited_per_s")
 _MEANS = frozenset(
     {"cv", "requests_per_s", "prompt_tokens_per_s", "migrations_per_s", "overtaken_per_s", "rejections_per_s", *_GRANTS}
 )
+_SUMS = frozenset({"on_time_requests", "counted_requests"})
 _REQUESTS = POOL_FLOATS.index("requests_per_s")
 _TOKENS = POOL_FLOATS.index("prompt_tokens_per_s")
 _REJECTIONS = POOL_FLOATS.index("rejections_per_s")
@@ -38,7 +39,8 @@ def merge(index: int, columns: Sequence[Column], roster: HistoryRoster | None = 
     Peaks are maxima, means are weighted by samples, and an engine that was lost in any part is lost. A pool's shares,
     p50, and p90 are weighted by its requests, which is exact for shares. Queue waits are weighted by dispatches, which
     is exact for the mean. The p99, the number of queued requests, and their longest wait are maxima; rates and CV are
-    means. Parts without a figure do not affect it. Without `roster`, the engines of all columns are kept.
+    means; ended requests are added. Parts without a figure do not affect it. Without `roster`, the engines of all
+    columns are kept.
     """
     if roster is None:
         rosters = {id(column.roster): column.roster for column in columns}
@@ -133,6 +135,8 @@ def _pool(parts: Sequence[Sequence[float]], samples: Sequence[int]) -> list[floa
         values = [part[index] for part in parts]
         if name in weights:
             merged.append(_weighted(values, weights[name]))
+        elif name in _SUMS:
+            merged.append(sum(known) if (known := _known(values)) else math.nan)
         else:
             merged.append(max(_known(values), default=math.nan))
     return merged

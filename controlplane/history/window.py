@@ -10,6 +10,7 @@ from controlplane.history.bucket import UNKNOWN_BYTE, Column, column_of
 from controlplane.history.merge import merge
 from controlplane.history.roster import NO_ENGINES, HistoryRoster, roster_of
 from gateway.contracts.fleet_sample import FleetSample
+from gateway.contracts.outcomes import OutcomeCounts
 
 HIT_WINDOW_S = 30.0
 """Length of the window for an engine's hit rates. Shorter windows have too few requests."""
@@ -40,6 +41,7 @@ class FleetWindow:
         self._hit_columns = max(1, round(HIT_WINDOW_S / column_s))
         self._totals: deque[_Totals] = deque(maxlen=self._hit_columns + 1)
         self._roster = NO_ENGINES
+        self._outcomes: dict[str, OutcomeCounts] = {}
 
     def index_of(self, at: float) -> int:
         """Return the absolute index of the column that contains the time `at` (unix seconds)."""
@@ -69,13 +71,14 @@ class FleetWindow:
         if newest is not None and index < newest.index:
             return False
         roster = self._roster_of(sample)
-        column = column_of(index, roster, sample, self._shares(sample, index))
+        column = column_of(index, roster, sample, self._shares(sample, index), self._outcomes)
         if newest is not None and index == newest.index:
             column = merge(index, [self._columns.pop(), column], roster)
         self._columns.append(column)
         while self._columns[0].index <= index - self.capacity:
             self._columns.popleft()
         self._count(sample, index)
+        self._outcomes |= {pool.pool_id: pool.outcomes.total for pool in sample.pools if pool.outcomes is not None}
         self.latest = sample
         return True
 

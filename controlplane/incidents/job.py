@@ -63,7 +63,8 @@ def incidents() -> None:
 def detect(watch: IncidentWatch, now: datetime) -> bool:
     """Run one round, if there is trouble and this process gets the lease. Return whether it was stored."""
     watch.note_outages(cut_off(), now.timestamp())
-    watch.note_targets(targets())
+    if watch.note_targets(targets()):
+        publish_notices(now)
     changes = [*watch.changes(), *_recorded_changes(now)]
     if not _is_needed(watch, changes):
         return False

@@ -10,6 +10,7 @@ import msgspec
 from controlplane.fleet.visibility import visible_pools
 from controlplane.incidents import words
 from controlplane.incidents.models.incident import Incident, IncidentState
+from controlplane.objectives.objective import targets
 from controlplane.platform.actor import Actor
 from controlplane.platform.bus import get_bus
 from controlplane.platform.format import percent
@@ -17,6 +18,7 @@ from controlplane.platform.role import Role
 from controlplane.platform.roles import may
 from gateway.contracts.wire import MIB, UnreadableMessageError, WireForm
 from planning.incidents.episodes import Episode
+from planning.incidents.signs import ON_TIME_TARGET
 from routing.values.prepared_struct import prepared
 
 TOPIC = "incidents"
@@ -44,6 +46,8 @@ class IncidentNotices(msgspec.Struct, frozen=True):
     """Open incidents first, each group newest first."""
 
     notices: tuple[IncidentNotice, ...] = ()
+    targets: dict[str, float] = msgspec.field(default_factory=lambda: {"": ON_TIME_TARGET})
+    """Target share on time 0..1 by pool; "" has that of all other pools."""
 
 
 _notices = WireForm(IncidentNotices, "notices of incidents", limit=4 * MIB)
@@ -71,8 +75,8 @@ def mark_of(notice: IncidentNotice) -> str:
 
 
 def publish_notices(now: datetime) -> None:
-    """Publish the open incidents and those that closed in the last minutes."""
-    get_bus().publish(TOPIC, encode_notices(IncidentNotices(tuple(map(notice_of, recent_incidents(now))))))
+    """Publish the open incidents, those that closed in the last minutes, and the targets."""
+    get_bus().publish(TOPIC, encode_notices(IncidentNotices(tuple(map(notice_of, recent_incidents(now))), targets())))
 
 
 def recent_incidents(now: datetime) -> list[Incident]:

@@ -77,10 +77,14 @@ class IncidentWatch:
         """Return the lock under which `log` may be read: samples arrive in another thread."""
         return self._lock
 
-    def note_targets(self, targets: dict[str, float]) -> None:
-        """Set the target share by pool for the next readings; "" has that of all other pools."""
+    def note_targets(self, targets: dict[str, float]) -> bool:
+        """Set the target share by pool for the next readings, and return whether that changes one.
+
+        "" has that of all other pools.
+        """
         with self._lock:
-            self._targets = targets
+            before, self._targets = self._targets, targets
+            return before != targets
 
     def note_outages(self, matches: set[tuple[str, str]], at: float) -> None:
         """Set the nodes and jobs that are cut off now, as (kind, name). Links are in the samples."""

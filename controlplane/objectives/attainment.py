@@ -1,7 +1,8 @@
 """What share of requests was on time, and what is left of the error budget.
 
-The last day is read from the stored history, in columns of two minutes; 30 days are read from the ledger of usage,
-which counts each request once.
+The last day is read from the stored history, in columns of two minutes that count the requests that ended, also those
+of a gap before the column. Columns without these counts are weighted by their request rate. 30 days are read from the
+ledger of usage, which counts each request once.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ from controlplane.usage.models.usage_rows import UsageDay
 from controlplane.usage.summary import sums
 
 WINDOW_DAYS = 30
-_ON_TIME, _REQUESTS = POOL_FLOATS.index("on_time"), POOL_FLOATS.index("requests_per_s")
+_SHARE, _PER_S = POOL_FLOATS.index("on_time"), POOL_FLOATS.index("requests_per_s")
+_ON_TIME, _COUNTED = POOL_FLOATS.index("on_time_requests"), POOL_FLOATS.index("counted_requests")
 _HOUR_S = 3600.0
 _Z = 1.96
 MAX_PUBLISHES, MAX_SPAN = 5, timedelta(hours=1)
@@ -72,13 +74,17 @@ def attainment_by_pool(pools: Collection[str], now: datetime) -> dict[str, Attai
 
 
 def _readings(since: datetime, until: datetime, pools: Collection[str] | None) -> dict[str, list[Reading]]:
-    """Return (start, on-time share, requests per second) of the stored columns that end in the time span, by pool."""
+    """Return (start, requests on time, requests) of the stored columns that end in the time span, by pool."""
     first, last = math.ceil(since.timestamp() / COARSE_S), int(until.timestamp() // COARSE_S) - 1
     readings: dict[str, list[Reading]] = {}
     for column in read_past(COARSE_S, first, last, pools).columns:
         for pool, values in column.pools.items():
-            reading = (float(column.index * COARSE_S), values[_ON_TIME], values[_REQUESTS])
-            readings.setdefault(pool, []).append(reading)
+            on_time, requests = values[_ON_TIME], values[_COUNTED]
+            if math.isnan(requests) and not math.isnan(values[_SHARE]):
+                requests = values[_PER_S] * COARSE_S
+                on_time = values[_SHARE] * requests
+            if requests > 0:
+                readings.setdefault(pool, []).append((float(column.index * COARSE_S), on_time, requests))
     return readings
 
 
@@ -134,7 +140,7 @@ def publish_effects(pool: Pool, now: datetime) -> list[PublishEffect]:
 def _interval(readings: list[Reading]) -> OnTimeInterval:
     """Return the share with its interval by Wilson (1927)."""
     share = _share(readings, -math.inf, math.inf)
-    number = sum(per_s * COARSE_S for _, on_time, per_s in readings if not math.isnan(on_time))
+    number = sum(requests for *_, requests in readings)
     if share is None:
         return None, None, None
     spread = _Z**2 / number
@@ -164,11 +170,7 @@ def _covered(objective: Objective) -> Callable[[str], bool]:
 
 
 def _share(readings: list[Reading], since: float, until: float) -> float | None:
-    """Return the on-time share of the columns that begin in the time span, weighted by their requests."""
-    known = [
-        (on_time, per_s)
-        for at, on_time, per_s in readings
-        if since <= at < until and not math.isnan(on_time) and per_s > 0
-    ]
-    weight = sum(per_s for _, per_s in known)
-    return sum(on_time * per_s for on_time, per_s in known) / weight if weight else None
+    """Return the on-time share of the requests in the columns that begin in the time span."""
+    known = [(on_time, requests) for at, on_time, requests in readings if since <= at < until]
+    total = sum(requests for _, requests in known)
+    return sum(on_time for on_time, _ in known) / total if total else None

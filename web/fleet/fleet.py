@@ -21,7 +21,7 @@ from routing.policy.schema_versions import SchemaError
 from simulator.replay.host_pace import read_paces
 from web.fleet.block_sizes import seen_block_size_problems
 from web.fleet.installation_problems import installation_problems
-from web.live.feed import fleet_feed
+from web.live.feed import FleetFeed, fleet_feed
 from web.live.scope import scope_of
 from web.live.verdict import FleetVerdict
 from web.shell.console_request import console_actor
@@ -68,12 +68,18 @@ def fleet(request: HttpRequest) -> HttpResponse:
         region=region,
         trials=running_trials(actor),
         cv_limits=json.dumps(limits),
+        targets=json.dumps(_targets(feed, [pool.slug for pool in pools])),
         may_connect=_is_empty(feed.latest) and may(actor, Role.ADMIN),
         installation_problems=installation_problems(actor),
         replays=read_paces(settings.STATE_DIR),
         block_problems=seen_block_size_problems(pools, feed.latest),
     )
     return render(request, "fleet/fleet.html", context)
+
+
+def _targets(feed: FleetFeed, pools: list[str]) -> dict[str, float]:
+    """Return the targets of the pools that the actor may see, and that of all others."""
+    return {pool: target for pool, target in feed.targets.items() if not pool or pool in pools}
 
 
 def _is_empty(sample: FleetSample | None) -> bool:

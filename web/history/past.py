@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from controlplane.history.annotation import Annotation
@@ -41,6 +41,8 @@ class PastPicture:
     """The sentence about the period."""
     removed: frozenset[str]
     """Ids of the engines that have left the fleet."""
+    targets: Mapping[str, float]
+    """Target share on time by pool, as of FleetFeed."""
 
 
 def read_picture(stretch: Stretch, feed: FleetFeed, scope: Scope = None) -> PastPicture:
@@ -63,6 +65,7 @@ def read_picture(stretch: Stretch, feed: FleetFeed, scope: Scope = None) -> Past
         sample,
         feed.verdict(scope) if sample is not None else None,
         _removed(roster, newest),
+        feed.targets,
     )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from controlplane.history.bucket import POOL_FLOATS
 from controlplane.platform.format import clock_time, count, day_time, percent, some_names, span
 from web.history.past import PastPicture
-from web.live.verdict import NAMED_ENGINES, ON_TIME_TARGET, FleetVerdict
+from web.live.verdict import NAMED_ENGINES, FleetVerdict, target_in
 
 _ON_TIME = POOL_FLOATS.index("on_time")
 _REQUESTS = POOL_FLOATS.index("requests_per_s")
@@ -39,7 +39,10 @@ def judge_past(picture: PastPicture) -> FleetVerdict:
     if requests:
         mean = sum(share * weight for share, weight, *_ in shares) / requests
         low, _, index, pool_id = min(shares)
-        severity = "bad" if mean < ON_TIME_TARGET else "warn" if low < ON_TIME_TARGET else "ok"
+        # The target of all requests is that of their pools, weighted alike.
+        target = sum(target_in(picture.targets, pool) * weight for _, weight, _, pool in shares) / requests
+        missed = any(share < target_in(picture.targets, pool) for share, _, _, pool in shares)
+        severity = "bad" if mean < target else "warn" if missed else "ok"
         # The tile's lowest is that of all pools together.
         where = f" in {picture.pools[pool_id].name}" if len({pool for *_, pool in shares}) > 1 else ""
         at = words(index * stretch.range.column_s)

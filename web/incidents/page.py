@@ -233,12 +233,15 @@ def _steps(shown: Incident, episode: Episode, now: datetime) -> list[dict[str, A
 def _acts(episode: Episode, pool: Pool | None, report: dict[str, Any]) -> list[dict[str, str]]:
     """Return the advised buttons: each cause's verb, with the effect, and the page that asks to confirm it."""
     shown: dict[str, dict[str, str]] = {}
-    # After its end, an incident has cures but no urgent buttons.
-    labels = set[str]() if episode.closed is None else set(_LABELS)
+    labels = {""}
     for cause in episode.causes[:3]:
         about = words.CAUSES[cause.kind]
         address = _ADDRESSES[about.act](cause.subject, pool, report) if about.act else ""
         label = _LABELS[about.act].format(cause.name) if about.act else ""
+        # After its end, an incident has cures but no urgent buttons.
+        if label in labels or episode.closed is not None:
+            label = address = ""
+        labels.add(label)
         shown.setdefault(about.cure, {"label": label, "cure": about.cure, "address": address})
     return list(shown.values())
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Protocol
@@ -14,7 +14,7 @@ from controlplane.history.annotation import Annotation
 from controlplane.history.bucket import Column
 from controlplane.history.rollups import HOUR_TOPIC, decode_hour
 from controlplane.incidents.notices import TOPIC as INCIDENTS_TOPIC
-from controlplane.incidents.notices import IncidentNotice, decode_notices
+from controlplane.incidents.notices import IncidentNotice, IncidentNotices, decode_notices
 from controlplane.platform.bus import get_bus
 from controlplane.platform.live_fleet.samples import FleetSamples, fleet_samples
 from gateway.contracts.fleet_sample import FleetSample
@@ -59,6 +59,7 @@ class FleetFeed:
         """Keyframes of the newest state, encoded on demand."""
         self._verdicts: dict[Scope, SteadyVerdict] = {}
         self._incidents: tuple[IncidentNotice, ...] = ()
+        self._targets = IncidentNotices().targets
         self._started = False
         self._ends: list[Callable[[], None]] = []
 
@@ -111,14 +112,14 @@ class FleetFeed:
             viewer.offer(seq, frames[viewer.scope])
 
     def take_incidents(self, value: bytes) -> None:
-        """Use these incidents in the sentence from the next sample on."""
+        """Use these incidents and targets in the sentence from the next sample on."""
         try:
-            notices = decode_notices(value).notices
+            notices = decode_notices(value)
         except UnreadableMessageError as error:
             logger.warning("the incidents are unreadable and were dropped: %s", error)
             return
         with self._lock:
-            self._incidents = notices
+            self._incidents, self._targets = notices.notices, notices.targets
 
     def join(self, scope: Scope = None) -> Viewer:
         """Add a viewer of these pools on the running event loop; its first frame is a keyframe."""
@@ -141,6 +142,11 @@ class FleetFeed:
     def latest(self) -> FleetSample | None:
         """The newest sample of all pools; None before the first."""
         return self._history.latest
+
+    @property
+    def targets(self) -> Mapping[str, float]:
+        """Return the target share on time 0..1 by pool; "" has that of all other pools."""
+        return self._targets
 
     def seen(self, scope: Scope) -> FleetSample | None:
         """Return the part of the newest sample that is in scope; None before the first."""
@@ -198,7 +204,7 @@ class FleetFeed:
             return judge(None)
         steady = self._verdicts.setdefault(scope, SteadyVerdict())
         incidents = [item for item in self._incidents if scope is None or item.pool in scope]
-        verdict = judge(seen.latest, seen.markers(), seen.recent(), steady.shown, incidents)
+        verdict = judge(seen.latest, seen.markers(), seen.recent(), steady.shown, incidents, self._targets)
         return steady.show(verdict, seen.latest.at)
 
 

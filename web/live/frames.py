@@ -7,7 +7,7 @@ within the picture after the others:
 
     float32 now[E][NOW_FLOATS]
     float32 engines[WIRE_FLOATS][E][C]
-    float32 pools[POOL_FLOATS][P][C]
+    float32 pools[WIRE_POOL_FLOATS][P][C]
     float32 hour[P][S]
     uint8   engines[ENGINE_BYTES][E][C]
 
@@ -39,6 +39,7 @@ from web.live.verdict import FleetVerdict
 PROTOCOL = 4
 NOW_FLOATS = ("tokens", "seconds", "running", "bound", "kv", "report_age_s", "oldest_s")
 WIRE_FLOATS = ENGINE_FLOATS[:5]
+WIRE_POOL_FLOATS = POOL_FLOATS[: POOL_FLOATS.index("on_time_requests")]
 """The mean of tokens is stored but not sent, because it carries the same information as the mean of seconds."""
 
 REMOVED = "removed"
@@ -181,7 +182,7 @@ def pack(
     text += b" " * (-len(text) % 4)
     parts = [struct.pack("<I", len(text)), text, _floats(now)]
     parts += [_engine_floats(columns, roster, index) for index in range(len(WIRE_FLOATS))]
-    parts += [_pool_floats(pool_ids, columns, index) for index in range(len(POOL_FLOATS))]
+    parts += [_pool_floats(pool_ids, columns, index) for index in range(len(WIRE_POOL_FLOATS))]
     parts.append(_floats(hour))
     parts += [_engine_bytes(columns, roster, index) for index in range(len(ENGINE_BYTES))]
     return b"".join(parts)

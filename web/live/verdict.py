@@ -22,14 +22,14 @@ from controlplane.platform.format import (
 )
 from controlplane.platform.live_fleet.deciding_alone import REMEDY, deciding_alone, named
 from gateway.contracts.fleet_sample import TAKING_WORK, EngineSample, FleetSample, Lateness, PoolSample
-from planning.incidents.signs import ON_TIME_TARGET as TARGET
+from planning.incidents.signs import ON_TIME_TARGET
 from routing.values import reasons
 from web.live.recent_state import MEAN_S, NO_RECENT_STATE, RecentState
 
 STAYS_S = 5.0
 """Seconds for which a sentence stays, so that it can be read, unless an engine is lost."""
-ON_TIME_TARGET = TARGET
-"""Share of requests within the TTFT SLO that counts as goodput; below it the fleet is in trouble."""
+DEFAULT_TARGETS: Mapping[str, float] = {"": ON_TIME_TARGET}
+"""Share of requests on time below which a pool is in trouble, by pool; "" has that of all other pools."""
 QUIET = "No problems."
 RECOVERED_FOR_S = 60.0
 """Seconds after an engine's return for which the sentence still mentions it."""
@@ -79,11 +79,12 @@ def judge(
     recent: RecentState = NO_RECENT_STATE,
     said: FleetVerdict | None = None,
     incidents: Sequence[IncidentNotice] = (),
+    targets: Mapping[str, float] = DEFAULT_TARGETS,
 ) -> FleetVerdict:
     """Return the most urgent true statement about the sample.
 
     `markers` are those of the last minutes, `recent` is the state of the last seconds, `said` is the current sentence,
-    `incidents` are the open ones, followed by those that closed in the last minutes.
+    `incidents` are the open ones, followed by those that closed in the last minutes. `targets` are as DEFAULT_TARGETS.
     """
     if sample is None:
         return FleetVerdict(
@@ -96,7 +97,7 @@ def judge(
     findings = (
         _incident(incidents),
         _lost(sample),
-        _late(sample),
+        _late(sample, targets),
         _gateway_late(sample),
         _closed_incident(incidents, sample.at),
         _troubled(sample, recent),
@@ -166,13 +167,22 @@ def _closed_incident(incidents: Sequence[IncidentNotice], at: float) -> FleetVer
     return FleetVerdict("ok", "Recovered.", text, incident=last.number)
 
 
-def _late(sample: FleetSample) -> FleetVerdict | None:
+def target_in(targets: Mapping[str, float], pool_id: str) -> float:
+    """Return the pool's target share on time."""
+    return targets.get(pool_id, targets[""])
+
+
+def _late(sample: FleetSample, targets: Mapping[str, float]) -> FleetVerdict | None:
     worst = min(
-        (pool for pool in sample.pools if pool.on_time_share is not None),
+        (
+            pool
+            for pool in sample.pools
+            if pool.on_time_share is not None and pool.on_time_share < target_in(targets, pool.pool_id)
+        ),
         key=lambda pool: (pool.on_time_share, pool.name),
         default=None,
     )
-    if worst is None or worst.on_time_share is None or worst.on_time_share >= ON_TIME_TARGET:
+    if worst is None or worst.on_time_share is None:
         return None
     text = (
         f"{percent(worst.on_time_share)} of {worst.name} within {setting(worst.ttft_slo_s)} over the last "

@@ -64,12 +64,23 @@ def test_waits_are_weighted_by_dispatches_and_rejections_are_means_by_code() -> 
 
 def test_parts_without_queue_figures_are_ignored_for_the_queue() -> None:
     old, new = columns_of(samples_of(2, 20))
-    for index in range(POOL_FLOATS.index("bound"), len(POOL_FLOATS)):
+    counts = POOL_FLOATS.index("on_time_requests")
+    for index in range(POOL_FLOATS.index("bound"), counts):
         old.pools["pool-0"][index], new.pools["pool-0"][index] = math.nan, 4.0
     new.rejections["pool-0"] = {"queue_full": 4.0}
     merged = merge(0, [old, new])
-    assert merged.pools["pool-0"][POOL_FLOATS.index("bound") :] == [4.0] * 10
+    assert merged.pools["pool-0"][POOL_FLOATS.index("bound") : counts] == [4.0] * 10
     assert merged.rejections == {"pool-0": {"queue_full": 4.0}}
+
+
+def test_ended_requests_add_up_and_are_unknown_only_if_all_parts_are() -> None:
+    parts = columns_of(samples_of(2, 30))
+    on_time, counted = POOL_FLOATS.index("on_time_requests"), POOL_FLOATS.index("counted_requests")
+    for column, values in zip(parts, ((math.nan, math.nan), (3.0, 5.0), (4.0, 1000.0)), strict=True):
+        column.pools["pool-0"][on_time], column.pools["pool-0"][counted] = values
+    pool = merge(0, parts).pools["pool-0"]
+    assert (pool[on_time], pool[counted]) == (7.0, 1005.0)
+    assert math.isnan(merge(0, parts[:1]).pools["pool-0"][counted])
 
 
 def test_share_without_requests_is_unknown() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from array import array
 from datetime import UTC, datetime, timedelta
 
@@ -10,19 +11,23 @@ import pytest
 
 from controlplane.fleet.models.pool import Pool
 from controlplane.history.bucket import ENGINE_BYTES, ENGINE_FLOATS, POOL_FLOATS, Column
-from controlplane.history.rollups import COARSE_S
+from controlplane.history.collector import FleetCollector
+from controlplane.history.rollups import COARSE_S, store_finished
 from controlplane.history.roster import NO_ENGINES
 from controlplane.history.store import PoolHistoryFacts, write_columns
 from controlplane.incidents.job import detect
+from controlplane.incidents.notices import TOPIC, decode_notices
 from controlplane.incidents.watch import IncidentWatch
 from controlplane.objectives.attainment import attainment, attainment_by_pool, on_time_since, publish_effects
 from controlplane.objectives.objective import create_objective, target_of
 from controlplane.platform import audit
 from controlplane.platform.actor import command
+from controlplane.platform.bus import get_bus
 from controlplane.platform.field_problems import InvalidFieldsError
+from controlplane.platform.live_fleet.fleet_together import FleetTogether
 from controlplane.platform.models.audit_event import AuditEvent
 from controlplane.usage.models.usage_rows import UsageDay
-from gateway.contracts.outcomes import PoolOutcomes
+from gateway.contracts.outcomes import OutcomeCounts, PoolOutcomes
 from tests.controlplane.conftest import bus
 from tests.web.fake_fleet import FakeFleet
 
@@ -39,10 +44,27 @@ def past(ago_s: float, **pools: tuple[float, float]) -> None:
     column = Column(int((NOW.timestamp() - ago_s) // COARSE_S), NO_ENGINES, 1, floats, codes)
     for pool, (on_time, per_s) in pools.items():
         values = [0.0] * len(POOL_FLOATS)
+        values[-2:] = [math.nan, math.nan]
         values[POOL_FLOATS.index("on_time")], values[POOL_FLOATS.index("requests_per_s")] = on_time, per_s
         column.pools[pool] = values
     facts = {pool: PoolHistoryFacts(pool, pool, "here", "m", "p", "o", 1, 1.0, 1.0) for pool in pools}
     write_columns(COARSE_S, [column], [], facts)
+
+
+def counted(*steps: tuple[float, int, int]) -> None:
+    """Store the history of `chat` whose gateway reported (seconds before NOW, on time, rejected)."""
+    together, collector, fleet = FleetTogether(), FleetCollector(), FakeFleet(4, 2)
+    for seq, (ago_s, on_time, rejected) in enumerate(steps):
+        whole = fleet.sample_at(seq / 2, NOW.timestamp())
+        outcomes = PoolOutcomes(total=OutcomeCounts(on_time=on_time, rejected=rejected))
+        pool = msgspec.structs.replace(whole.pools[0], pool_id="chat", outcomes=outcomes, on_time_share=1.0)
+        at = NOW.timestamp() - ago_s
+        merged = together.sample({"gw": msgspec.structs.replace(whole, at=at, pools=(pool,))})
+        assert merged is not None
+        if finished := collector.finished(at):
+            store_finished(collector, finished, at)
+        collector.take(merged)
+    store_finished(collector, collector.finished(NOW.timestamp()), NOW.timestamp())
 
 
 def used(pool: str, days_ago: int, **counts: int) -> None:
@@ -69,6 +91,20 @@ def test_share_since_a_time_leaves_out_earlier_columns_and_is_unknown_without_on
         past(ago_s, chat=(on_time, 1.0), other=(0.3, 1.0))
     since = {"chat": NOW - timedelta(seconds=500), "other": NOW - timedelta(seconds=60)}
     assert on_time_since(since, NOW) == {"chat": pytest.approx(0.7), "other": None}
+
+
+def test_requests_of_a_gap_in_the_history_count_in_the_next_column() -> None:
+    counted(
+        (1500, 5000, 100), (1499, 5100, 100), (1440, 5100, 100), (240, 5100, 1100), (239, 5200, 1100), (60, 5200, 1100)
+    )
+    shown = attainment_by_pool(["chat"], NOW)["chat"]
+    assert shown.hour == pytest.approx(200 / 1200)
+    assert shown.burn(shown.day) == pytest.approx((1000 / 1200) / 0.1)
+
+
+def test_a_restarted_gateway_counts_from_zero_and_only_once() -> None:
+    counted((400, 900, 100), (399, 910, 100), (390, 30, 10), (389, 40, 10), (60, 40, 10))
+    assert attainment_by_pool(["chat"], NOW)["chat"].hour == pytest.approx(50 / 60)
 
 
 def test_the_objective_of_all_pools_leaves_out_those_with_their_own(pool: Pool) -> None:
@@ -125,6 +161,9 @@ def test_incidents_use_the_target_of_the_pool_else_that_of_all_pools(pool: Pool)
     first, second = (msgspec.structs.replace(item, outcomes=PoolOutcomes()) for item in sample.pools)
     first = msgspec.structs.replace(first, pool_id=pool.slug)
     detect(watch, NOW)
+    value = get_bus().latest(TOPIC)
+    assert value is not None
+    assert decode_notices(value).targets == {"": 0.99, "chat": 0.8}
     watch.take(msgspec.structs.replace(sample, pools=(first, second)))
     assert watch.log.newest is not None
     assert {name: signs.target for name, signs in watch.log.newest.pools.items()} == {"chat": 0.8, second.pool_id: 0.99}

@@ -8,8 +8,8 @@ from array import array
 from dataclasses import dataclass, field
 from typing import Any
 
-from controlplane.history.bucket import ENGINE_BYTES, POOL_FLOATS
-from web.live.frames import NOW_FLOATS, WIRE_FLOATS
+from controlplane.history.bucket import ENGINE_BYTES
+from web.live.frames import NOW_FLOATS, WIRE_FLOATS, WIRE_POOL_FLOATS
 
 
 @dataclass
@@ -46,7 +46,7 @@ def read_frame(data: bytes, engines: int | None = None, pools: int | None = None
 
     now = rows("f", engines, len(NOW_FLOATS))
     engine_floats = {name: rows("f", engines, columns) for name in WIRE_FLOATS}
-    pool_floats = {name: rows("f", pools, columns) for name in POOL_FLOATS}
+    pool_floats = {name: rows("f", pools, columns) for name in WIRE_POOL_FLOATS}
     hour = rows("f", pools, strip)
     engine_bytes = {name: rows("B", engines, columns) for name in ENGINE_BYTES}
     assert offset == len(data)

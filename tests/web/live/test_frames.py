@@ -131,7 +131,7 @@ def test_python_and_javascript_have_the_same_series() -> None:
         ("NOW_FLOATS", frames.NOW_FLOATS),
         ("ENGINE_FLOATS", frames.WIRE_FLOATS),
         ("ENGINE_BYTES", column.ENGINE_BYTES),
-        ("POOL_FLOATS", column.POOL_FLOATS),
+        ("POOL_FLOATS", frames.WIRE_POOL_FLOATS),
     ):
         listed = text.split(f"export const {name} = [")[1].split("]")[0]
         assert re.findall(r"'(\w+)'", listed) == list(series)

@@ -90,6 +90,16 @@ def test_late_requests_are_reported_before_a_hot_engine() -> None:
     assert judge(quiet()).late_pool_id == ""
 
 
+def test_each_pool_is_late_below_its_own_target() -> None:
+    sample = with_pool(quiet(), on_time_share=0.97)
+    pool_id = sample.pools[0].pool_id
+    assert judge(sample).lead == "No problems."
+    strict = judge(sample, targets={"": 0.9, pool_id: 0.99})
+    assert (strict.severity, strict.late_pool_id) == ("bad", pool_id)
+    worse = with_pool(quiet(), on_time_share=0.7)
+    assert judge(worse, targets={"": 0.9, pool_id: 0.6}).lead == "No problems."
+
+
 def test_rejections_are_reported_with_their_main_reason() -> None:
     rejections = {"queue_full": 2.0, "infeasible": 9.0}
     late = judge(with_pool(quiet(), on_time_share=0.5, rejected=660, rejections_per_s=rejections))

@@ -18,9 +18,6 @@ import { stepWords } from '../shell/span_words.js';
 import { queueFigures, rejectionText } from './queue/queue_figures.js';
 /** @import { FleetState } from '../live/fleet_state.js' */
 
-/** Goodput counts at this share of requests within the TTFT SLO. */
-export const ON_TIME_TARGET = 0.9;
-
 /**
  * Return the mean of `values` weighted by `weights` without unknown ones; NaN if none is left.
  * @param {number[]} values
@@ -168,12 +165,13 @@ export const missedWords = (missed) =>
 
 /**
  * The tiles in page order: {label, window, title, figure, unit, note, mark, spark}; mark is '', 'hot' or 'lost'. Of a
- * `past` stretch they say what the stretch as a whole was, and where that is unknown, what was at its end.
+ * `past` stretch they say what the stretch as a whole was, and where that is unknown, what was at its end. Below
+ * `target` the on-time share is marked.
  * @param {FleetState} state
  * @param {number[]} pools
  * @param {number} focus
  */
-export function tileFigures(state, pools, focus, past = false) {
+export function tileFigures(state, pools, focus, past = false, target = NaN) {
   const series = scopeSeries(state, pools, focus);
   const now = scopeFigures((name, pool) => state.poolNow(name, pool), pools, focus);
   if (past) Object.assign(now, stretchFigures(state, pools, series));
@@ -196,7 +194,7 @@ export function tileFigures(state, pools, focus, past = false) {
       unit: '%',
       spark: series.onTime,
       note: (!past && missedWords(now.missed)) || (low ? `low ${percentText(low.value)}, ${when(low)}` : 'no requests'),
-      mark: last('onTime') < ON_TIME_TARGET ? 'lost' : '',
+      mark: last('onTime') < target ? 'lost' : '',
     },
     {
       label: 'TTFT p50, p90',

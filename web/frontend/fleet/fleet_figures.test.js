@@ -53,7 +53,7 @@ const state = {
 };
 
 test('tiles add up sums and name the pool of percentiles', () => {
-  const [onTime, ttft, hit, cv, requests, queue] = tileFigures(state, [0, 1], 0);
+  const [onTime, ttft, hit, cv, requests, queue] = tileFigures(state, [0, 1], 0, false, 0.9);
   assert.equal(onTime.figure, '85.0');
   assert.equal(onTime.mark, 'lost');
   assert.match(ttft.note, /, chat$/);
@@ -111,7 +111,10 @@ test('the tiles of a past range have totals of the range and figures of its end'
 
 test('one pool in scope needs no name in the labels', () => {
   assert.equal(tileFigures(state, [1], 1)[3].label, 'Load CV');
-  assert.equal(tileFigures(state, [1], 1)[0].mark, '');
+  assert.deepEqual(
+    [0, 0.999].map((target) => tileFigures(state, [0], 0, false, target)[0].mark),
+    ['', 'lost'],
+  );
 });
 
 test('late, failed and rejected requests are counted apart, and those without are omitted', () => {

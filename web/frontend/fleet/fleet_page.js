@@ -42,6 +42,7 @@ class FleetPage {
     /** @type {[from: number, to: number][]} */
     this.gaps = [];
     this.view = new View((what) => this.#changed(what));
+    this.view.targets = JSON.parse(byId('on-time-lines').dataset.targets || '{}');
     this.timeline = new Timeline({
       range: this.view.range,
       end: this.view.end,

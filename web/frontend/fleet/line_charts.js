@@ -1,6 +1,5 @@
 /* Load CV and on-time share, under the heat on the same time axis; and the axis itself. */
 
-import { ON_TIME_TARGET } from './fleet_figures.js';
 import { clock, count, percent, percentText, ratio, NARROW } from '../shell/format.js';
 import { byId, make, setText } from '../shell/element.js';
 import { timeTicks } from '../charts/time_axis.js';
@@ -67,23 +66,19 @@ export class LineCharts {
     const top = cvTop([...cv.flat(), limit ?? 0]);
     const bottom = onTimeBottom(onTime.flat());
     this.#chart('cv', cv, [0, top], [0, top / 2, top], limit, true);
-    this.#chart('on_time', onTime, [bottom, 1], [bottom, (1 + bottom) / 2, 1], ON_TIME_TARGET);
+    this.#chart('on_time', onTime, [bottom, 1], [bottom, (1 + bottom) / 2, 1], view.target);
+    const target = `target ${+(100 * view.target).toFixed(2)}${NARROW}%`;
     setText(byId('cv-range'), `0 to ${top}`);
     setText(byId('cv-limit'), limit === null ? '' : `uneven from ${ratio(limit)}`);
     setText(byId('on-time-range'), `${bottom * 100} to 100${NARROW}%`);
-    setText(byId('on-time-target'), `target ${ON_TIME_TARGET * 100}${NARROW}%`);
+    setText(byId('on-time-target'), target);
     this.#name(
       'cv',
       'Load CV',
       (pool) => ratio(state.poolNow('cv', pool)),
       limit === null ? '' : `uneven from ${ratio(limit)}`,
     );
-    this.#name(
-      'on_time',
-      'Requests on time',
-      (pool) => percentText(state.poolNow('on_time', pool)),
-      `target ${ON_TIME_TARGET * 100} %`,
-    );
+    this.#name('on_time', 'Requests on time', (pool) => percentText(state.poolNow('on_time', pool)), target);
     this.#values('cv-values', (pool) => ratio(state.poolNow('cv', pool)));
     this.#values('on-time-values', (pool) => percent(state.poolNow('on_time', pool)) + NARROW + '%');
     this.#axis();

@@ -48,7 +48,7 @@ export class Tiles {
       const address = requestsAddress(link.dataset.query ?? '', shown);
       if (link.getAttribute('href') !== address) link.href = address;
     }
-    tileFigures(view.state, view.pools, view.focus, Boolean(view.end)).forEach((figures, index) => {
+    tileFigures(view.state, view.pools, view.focus, Boolean(view.end), view.target).forEach((figures, index) => {
       const tile = this.tiles[index];
       setText(tile.label, figures.label);
       setText(tile.window, figures.window);

@@ -31,6 +31,9 @@ export class View {
   /** @type {number | null} Column under the pointer in a chart without rows. */
   moment = null;
 
+  /** @type {Record<string, number>} Pool id → target share on time; '' has that of all other pools. */
+  targets = {};
+
   /** @param {(what: string) => void} changed */
   constructor(changed) {
     this.changed = changed;
@@ -57,6 +60,11 @@ export class View {
     this.plan = rowPlan(this.state, this);
     if (this.cursor && this.state.engineRow(this.cursor.engineId) < 0) this.cursor = null;
     this.hover = null;
+  }
+
+  /** Target share on time of the focused pool. */
+  get target() {
+    return this.targets[this.state.pools[this.focus]?.id] ?? this.targets[''];
   }
 
   /** Rows in the order shown, pool after pool: engines and bands. */
