@@ -23,8 +23,6 @@ import { isRange } from '../live/timeline.js';
 const QUEUES = ['open', 'folded'];
 /** @type {Range} */
 const LIVE_RANGE = '5m';
-/** Unix second in 2020, before all records: an earlier end is invalid. */
-const FIRST_END = 1_577_836_800;
 
 /**
  * Parse a query string; invalid parts are ignored.
@@ -45,7 +43,7 @@ export function readUrl(search) {
     table: query.get('view') === 'table',
     queue: queue !== null && QUEUES.includes(queue) ? queue : '',
     range: isRange(range) ? range : LIVE_RANGE,
-    end: end >= FIRST_END && Number.isFinite(end) ? end : '',
+    end: end > 0 && Number.isFinite(end) ? end : '',
     folds: new Set((query.get('fold') ?? '').split(',').filter(Boolean)),
   };
 }

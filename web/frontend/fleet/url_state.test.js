@@ -23,6 +23,6 @@ test('a decision is shown over its engine, and not without one', () =>
 test('an unknown sort falls back to the default', () => assert.equal(readUrl('?sort=colour').sort, 'name'));
 
 test('an invalid range or end is ignored', () => {
-  for (const search of ['?range=2h', '?range=toString', '?end=soon', '?end=-5', '?end=999', '?end=Infinity'])
+  for (const search of ['?range=2h', '?range=toString', '?end=soon', '?end=-5', '?end=Infinity'])
     assert.equal(writeUrl(readUrl(search)), '');
 });
