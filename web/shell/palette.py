@@ -86,7 +86,7 @@ def matches(actor: Actor, words: str) -> Iterator[PaletteRow]:
     yield from _matching(words, _incidents(actor))
     for policy in visible_policies(actor).filter(_named(words)).order_by("slug")[:MOST_OF_KIND]:
         yield PaletteRow("Policy", policy.name, policy.slug, reverse("policy", args=[policy.slug]), "policies")
-    yield from _of_each_pool(actor, words)
+    yield from _pool_verbs(actor, words)
     if may(actor, Role.ADMIN):
         yield from _admins_rows(words)
     yield from _matching(words, _actions(actor))
@@ -132,7 +132,7 @@ def _admins_rows(words: str) -> Iterator[PaletteRow]:
         yield PaletteRow("API key", key.name, key.tenant.slug, address, "access")
 
 
-def _of_each_pool(actor: Actor, words: str) -> Iterator[PaletteRow]:
+def _pool_verbs(actor: Actor, words: str) -> Iterator[PaletteRow]:
     """Return the verbs of the pools that the actor may change, each with the page that asks about it."""
     pools = visible_pools(actor).select_related("policy").order_by("slug")
     rows = (

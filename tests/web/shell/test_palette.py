@@ -51,8 +51,8 @@ def test_people_of_a_pool_find_nothing_of_another() -> None:
 def test_pages_actions_and_request_ids_are_found() -> None:
     admin, viewer = client_of(make_person("admin")), client_of(make_person("viewer"))
     assert ("Page", "Sovereignty") in rows(admin, "sover")
-    assert ("Action", "Create an API key") in rows(admin, "api key")
-    assert ("Action", "Create an API key") not in rows(viewer, "api key")
+    assert ("Action", "Create a new API key") in rows(admin, "api key")
+    assert ("Action", "Create a new API key") not in rows(viewer, "api key")
     assert rows(viewer, DECISION.upper())[0] == ("Request", DECISION)
     assert rows(viewer, "")[0] == ("Page", "Fleet")
 
