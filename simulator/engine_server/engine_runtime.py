@@ -25,20 +25,11 @@ from simulator.engine_models.engine_events import (
 )
 from simulator.engine_models.prefill_handoff import PrefillHandoffEngine
 from simulator.engine_models.simulated_engine import PromptSequence
-from simulator.engine_models.tokenizer import tokenize
 from simulator.engine_server import sglang
 from simulator.engine_server.answers.token_stream import TokenStream
 from simulator.engine_server.engine_metrics import SimulatedEngineMetrics
 from simulator.engine_server.event_publisher import EventPublisher
-from simulator.engine_server.faults import (
-    BUSY_S,
-    COMPILE_S,
-    NEW_TEMPLATE,
-    Fault,
-    ModelClock,
-    ReportedMetrics,
-    rate_under,
-)
+from simulator.engine_server.faults import BUSY_S, COMPILE_S, Fault, ModelClock, ReportedMetrics, rate_under
 from simulator.engine_server.node_store.node_store import NodeStore, NodeStoreSettings
 from simulator.engine_server.request_bodies import PlacedMedium, extra_keys
 from simulator.engine_server.settings import EngineSettings
@@ -88,6 +79,7 @@ class EngineRuntime:
         self._scale = settings.time_scale
         self._clock = ModelClock(settings.time_scale)
         self._reported = ReportedMetrics()
+        self.templated = self._reported.templated
         self._compiling: asyncio.TimerHandle | None = None
         self._live: dict[str, _Live] = {}
         self._timer: asyncio.TimerHandle | None = None
@@ -118,10 +110,6 @@ class EngineRuntime:
     def probe_delay_s(self) -> float:
         """Seconds by which responses to probes are delayed."""
         return BUSY_S if self._reported.fault == "busy" else 0.0
-
-    def templated(self, tokens: array[int]) -> array[int]:
-        """Return the tokens of a rendered prompt by the current chat template."""
-        return tokenize(NEW_TEMPLATE) + tokens if self._reported.fault == "template" else tokens
 
     def set_fault(self, fault: Fault) -> None:
         """Set the engine's fault; empty for none."""

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import re
 import time
+from array import array
 from typing import Literal
+
+from simulator.engine_models.tokenizer import tokenize
 
 
 class ModelClock:
@@ -70,7 +73,7 @@ def rate_under(fault: Fault) -> float:
 
 
 class ReportedMetrics:
-    """The metrics that the engine reports. Mutable: the fault, its start, and the frozen text."""
+    """What the engine reports and renders under a fault. Mutable: the fault, its start, and the frozen text."""
 
     def __init__(self) -> None:
         self.fault: Fault = ""
@@ -80,6 +83,10 @@ class ReportedMetrics:
     def begin(self, fault: Fault) -> None:
         """Start to report under this fault; empty for true values."""
         self.fault, self._since, self._frozen = fault, time.monotonic(), None
+
+    def templated(self, tokens: array[int]) -> array[int]:
+        """Return the tokens of a rendered prompt by the current chat template."""
+        return tokenize(NEW_TEMPLATE) + tokens if self.fault == "template" else tokens
 
     def load(self, true: int) -> int:
         """Return the reported number of requests."""

@@ -124,3 +124,22 @@ def test_time_stops_crawls_and_resumes_without_a_jump(monkeypatch: pytest.Monkey
     assert clock.now() == pytest.approx(10.0 + 20.0 / CRAWL_FACTOR)
     clock.run_at(rate_under(""))
     assert clock.due_in(clock.now() + 2.0) == pytest.approx(1.0)
+
+
+async def test_another_template_changes_the_tokens_of_chats_and_no_others(start_engine: StartEngine) -> None:
+    engine = await start_engine(faults=True)
+    chat = {"messages": [{"role": "user", "content": "the same words"}], "max_tokens": 1}
+
+    async def counted() -> tuple[list[int], int]:
+        async with engine.http.post(engine.url + "/tokenize", json=chat) as answer:
+            tokens = (await answer.json())["tokens"]
+        async with engine.http.post(engine.url + "/v1/chat/completions", json=chat) as answer:
+            return tokens, (await answer.json())["usage"]["prompt_tokens"]
+
+    before, used_before = await counted()
+    await _fault(engine, "template")
+    after, used_after = await counted()
+    assert after[-len(before) :] == before
+    assert (len(before), len(after)) == (used_before, used_after)
+    assert used_after > used_before
+    assert await _complete(engine) == 200
