@@ -18,9 +18,10 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 
 from controlplane.project.first_run.demo_names import SERVED_MODEL
+from tests.patience import wait_until
 from tests.program import ROOT, Program
 
-CALLERS = 60
+CALLERS, FLOOD_WORDS = 120, 8_000
 FLOODER = "flooder"
 STARVED_SHARE = 0.6
 """Share of the time for which the gateway's process is stopped."""
@@ -73,11 +74,20 @@ def _engine_fault(program: Program, fault: str, names: str = "%") -> Iterator[No
     urls = [url for (url,) in program.ask("select url from controlplane_engine where name like ?", names)]
     try:
         for url in urls:
-            _post(f"{url}/fault", {"fault": fault})
+            wait_until(lambda url=url: _set_fault(url, fault), f"{url} does not answer")
         yield
     finally:
         for url in urls:
-            _post(f"{url}/fault", {"fault": ""})
+            _set_fault(url, "")
+
+
+def _set_fault(url: str, fault: str) -> bool:
+    """Set an engine's fault; return False if it does not answer, because it is being restarted."""
+    try:
+        _post(f"{url}/fault", {"fault": fault})
+    except urllib.error.URLError:
+        return False
+    return True
 
 
 def slow_engine(program: Program) -> AbstractContextManager[None]:
@@ -205,7 +215,7 @@ def _call(url: str, key: str, stop: threading.Event, caller: int) -> None:
     for turn in range(1_000_000):
         if stop.is_set():
             return
-        body = {"model": SERVED_MODEL, "prompt": f"{caller} {turn} " + "word " * 2_000, "max_tokens": 16}
+        body = {"model": SERVED_MODEL, "prompt": f"{caller} {turn} " + "word " * FLOOD_WORDS, "max_tokens": 16}
         request = urllib.request.Request(f"{url}/v1/completions", json.dumps(body).encode(), headers)
         try:
             with urllib.request.urlopen(request, timeout=60) as answer:

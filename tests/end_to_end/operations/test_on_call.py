@@ -130,7 +130,7 @@ def clicks_to_requests(page: Page, program: Program, number: int) -> int:
     page.click("a[href='/incidents'] >> nth=0")
     page.click(f"a[href='/incidents/{number}'] >> nth=0")
     page.click("a:has-text('Requests hit')")
-    page.wait_for_url("**/requests?since=*")
+    page.wait_for_url("**/requests?ended_since=*")
     return 3
 
 
