@@ -102,7 +102,7 @@ class Handoff:
         """Serve the request on its decode engine, which computes the prompt itself."""
         self._lifecycle.prefill_left_out(record)
         engine_id = second.entry.engine_id
-        request = request.ordered(order_on(record, engine_id, request.order, request.keys))
+        request = request.ordered(order_on(record, engine_id, request.order))
         limits = self._settings.limits(record.pool, engine_id, request, record.decision.compute_s)
         return await self._relay.relay(exchange, record, Attempt(second, request, limits))
 
@@ -117,7 +117,7 @@ class Handoff:
         """Return the prefill leg's answer or failure. None: the engine rejected the request, and the client has the
         answer.
         """
-        request = request.ordered(order_on(record, record.decision.engine_id, request.order, request.keys))
+        request = request.ordered(order_on(record, record.decision.engine_id, request.order))
         compute_s = record.decision.compute_s
         limits = self._settings.limits(record.pool, first.entry.engine_id, request, compute_s, leg=True)
         attempt = Attempt(first, request.prefill_leg(), limits, partner=second)

@@ -340,7 +340,7 @@ class Proxy:
         engine = record.pool.engines.get(decision.engine_id)
         if engine is None:
             return AttemptFailure(CONNECT, decision.engine_id)
-        request = request.ordered(order_on(record, decision.engine_id, request.order, request.keys))
+        request = request.ordered(order_on(record, decision.engine_id, request.order))
         limits = self._settings.limits(record.pool, decision.engine_id, request, decision.compute_s)
         return await self._relay.relay(exchange, record, Attempt(engine, request, limits, decision.compute_s))
 

@@ -65,7 +65,7 @@ class OwnerNotice(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=2)
             return Completed(self.request_id, self.cached_tokens, self.load)
         if self.moment == FIRST_TOKEN:
             return FirstToken(self.request_id)
-        return HandedOver(self.request_id) if self.moment == HANDED_OVER else Failed(self.request_id)
+        return HandedOver(self.request_id, self.load) if self.moment == HANDED_OVER else Failed(self.request_id)
 
 
 class Took(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=3):
@@ -126,14 +126,12 @@ class Beat(msgspec.Struct, frozen=True, array_like=True):
 
 def notice_of(observation: Observation, pool_id: str, epoch: OwnerEpoch) -> OwnerNotice:
     """Return the notice of an event."""
-    name, moment = observation.request_id, FAILED
+    name = observation.request_id
     if isinstance(observation, Completed):
         return OwnerNotice(pool_id, epoch, name, COMPLETED, observation.cached_tokens, observation.load)
-    if isinstance(observation, FirstToken):
-        moment = FIRST_TOKEN
-    elif isinstance(observation, HandedOver):
-        moment = HANDED_OVER
-    return OwnerNotice(pool_id, epoch, name, moment)
+    if isinstance(observation, HandedOver):
+        return OwnerNotice(pool_id, epoch, name, HANDED_OVER, None, observation.load)
+    return OwnerNotice(pool_id, epoch, name, FIRST_TOKEN if isinstance(observation, FirstToken) else FAILED)
 
 
 OwnerMessage = Ask | Withdraw | OwnerNotice | Took | Afresh | OwnerAnswered

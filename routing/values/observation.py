@@ -47,6 +47,7 @@ class HandedOver(msgspec.Struct, frozen=True, gc=False):
     """The prefill engine is done. The request's first token will come from its decode engine."""
 
     request_id: str
+    load: LoadResult | None = None
 
 
 class Completed(msgspec.Struct, frozen=True, gc=False):

@@ -6,7 +6,6 @@ beyond those that the index held at the dispatch, came from the node.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from gateway.contracts.key_source import MEDIA, PREFIX
@@ -22,9 +21,7 @@ if TYPE_CHECKING:
 _REASONS = frozenset({MISSING, LATE, FAILED, UNTOLD})
 
 
-def order_on(
-    record: DecisionRecord, engine_id: str, order: LoadInstruction | None, keys: Sequence[int]
-) -> LoadInstruction | None:
+def order_on(record: DecisionRecord, engine_id: str, order: LoadInstruction | None) -> LoadInstruction | None:
     """Return this engine's load instruction, with its load if one was decided. None: the engine has no node.
 
     The record stores the load, in place of a previous attempt's.
@@ -41,15 +38,15 @@ def order_on(
     return order
 
 
-def load_result(record: DecisionRecord, seconds: float | None) -> LoadResult | None:
-    """Return the result of a completed request's load and count it. None: no load was ordered.
+def load_result(record: DecisionRecord, seconds: float | None, now: float) -> LoadResult | None:
+    """Return the result of the load before a prefill that has ended, and count it. None: no load was ordered.
 
     A load without a report is inferred, if possible; it took `seconds` (None: unknown).
     """
     if not record.load_ordered:
         return None
     if record.load is None:
-        record.load = _inferred(record, seconds)
+        record.load = _inferred(record, seconds, now)
         record.load_inferred = record.load is not None
     decision, outcome, ended = record.decision, record.load, how_it_ended(record)
     metrics, pool_id = record.pool.loads.metrics, decision.pool_id
@@ -72,16 +69,16 @@ def load_result(record: DecisionRecord, seconds: float | None) -> LoadResult | N
     )
 
 
-def _inferred(record: DecisionRecord, seconds: float | None) -> KvOutcome | None:
+def _inferred(record: DecisionRecord, seconds: float | None, now: float) -> KvOutcome | None:
     """Return the load that a request's cached tokens show, None if they can show none."""
     decision, pool = record.decision, record.pool
     engine = pool.engines.get(decision.engine_id)
-    if engine is None or record.cached_tokens is None or record.finished_s is None:
+    if engine is None or record.cached_tokens is None:
         return None
     # An engine's own lower tiers, and blocks that the index cannot know, would be taken for the node's.
     if not decision.knew_blocks or record.key_source in (PREFIX, MEDIA) or tier_tokens(decision):
         return None
-    if engine.hits.gap_near(decision.decided_s, record.finished_s):
+    if engine.hits.gap_near(decision.decided_s, now):
         return None
     # An engine computes at least the last token, so that a wholly cached prompt is reported one block short.
     last = record.cached_tokens + 1 >= decision.prompt_tokens

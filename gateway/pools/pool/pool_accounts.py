@@ -57,7 +57,9 @@ class PoolAccounts(RequestListener):
             pool.costs.handed_over(decision.decision_id, decision.pair.engine_id, now, record.cached_tokens)
         if not record.reporter:
             pool.progress.moved(decision, now, prefilled=prefilled)
-        pool.observe(HandedOver(decision.decision_id))
+        # The reservation, which has the prompt's keys, ends here.
+        load = load_result(record, None, now) if prefilled and not record.reporter else None
+        pool.observe(HandedOver(decision.decision_id, load))
 
     @override
     def left(self, record: DecisionRecord, failed: bool) -> None:
@@ -93,7 +95,7 @@ class PoolAccounts(RequestListener):
             load_s = pool.costs.completed(
                 decision.decision_id, now, cached_tokens=cached, output_tokens=output, computed=computed
             )
-            load = load_result(record, load_s)
+            load = load_result(record, load_s, now) if record.handed_over_s is None else None
             pool.progress.completed(decision, output, now)
         pool.observe(Completed(decision.decision_id, cached, load))
 

@@ -10,7 +10,7 @@ from gateway.pools.traffic.queue_window import QueueWindow
 from routing.router import Router
 from routing.values.decision import Dispatched, Outcome, Queued, id_of
 from routing.values.inference_request import InferenceRequest
-from routing.values.observation import Completed, Failed, Observation
+from routing.values.observation import Completed, Failed, HandedOver, Observation
 
 
 class PoolRouter:
@@ -66,7 +66,7 @@ class PoolRouter:
         self._feed.observed(observation)
         if self.queued and isinstance(observation, Completed | Failed):
             self._ended(observation.request_id)
-        if isinstance(observation, Completed) and observation.load is not None:
+        if isinstance(observation, Completed | HandedOver) and observation.load is not None:
             reservation = self.router.reservations.get(observation.request_id)
             if reservation is not None:
                 engine_id = self.router.view.roster.engine_ids[reservation.target]

@@ -320,6 +320,9 @@ async def test_a_prompt_is_loaded_by_the_prefill_engine_and_handed_over(tmp_path
             load = current_decision(record).load
             assert load is not None
             assert (load.node, load.blocks, load.saved_tokens) == ("a", BLOCKS, 16 * BLOCKS)
+            assert fleet.loads("whole") == 1
+            learned = fleet.gateway.pool.loads.learned
+            assert [(home, node, rate.loads) for home, node, rate in learned.links()] == [("a", "a", 1)]
 
 
 async def test_a_decision_for_a_direct_caller_expects_no_load(tmp_path: Path) -> None:

@@ -202,7 +202,7 @@ def ended(learned: NodeLoads, outcome: KvOutcome) -> None:
     record = SimpleNamespace(
         load_ordered=10, pool=pool, load=outcome, load_inferred=False, decision=decision, load_node="b"
     )
-    result = load_result(cast("DecisionRecord", record), None)
+    result = load_result(cast("DecisionRecord", record), None, 0.0)
     assert result is not None
     moves = PoolMoves(cast("MoveScheduler", orders), "p", learned, lambda: True)
     moves.loaded(
