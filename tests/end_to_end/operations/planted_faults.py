@@ -13,9 +13,10 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 from controlplane.project.first_run.demo_names import SERVED_MODEL
 from tests.patience import wait_until
@@ -100,23 +101,12 @@ def other_template(program: Program) -> AbstractContextManager[None]:
     return _engine_fault(program, "template")
 
 
-@contextmanager
-def eviction_wave(program: Program) -> Iterator[None]:
+def eviction_wave(program: Program) -> AbstractContextManager[None]:
     """Send prompts that occur once to the engines, past the gateway, during the block."""
-    stop = threading.Event()
-    urls = [url for (url,) in program.ask("select url from controlplane_engine")]
-    callers = [threading.Thread(target=_fill, args=(url, stop), daemon=True) for url in urls]
-    for caller in callers:
-        caller.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        for caller in callers:
-            caller.join()
+    return _running(_fill, [(url,) for (url,) in program.ask("select url from controlplane_engine")])
 
 
-def _fill(url: str, stop: threading.Event) -> None:
+def _fill(stop: threading.Event, url: str) -> None:
     while not stop.is_set():
         prompt = [random.randrange(1000) for _ in range(WAVE_TOKENS)]
         with contextlib.suppress(urllib.error.URLError, TimeoutError):
@@ -138,21 +128,10 @@ def starved_gateway(program: Program) -> AbstractContextManager[None]:
     return _slowed(pid, STARVED_SHARE)
 
 
-@contextmanager
-def flood(program: Program) -> Iterator[None]:
+def flood(program: Program) -> AbstractContextManager[None]:
     """Send requests of another tenant with CALLERS clients during the block."""
-    key, stop = _flooders_key(program), threading.Event()
-    callers = [
-        threading.Thread(target=_call, args=(program.url, key, stop, row), daemon=True) for row in range(CALLERS)
-    ]
-    for caller in callers:
-        caller.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        for caller in callers:
-            caller.join()
+    key = _flooders_key(program)
+    return _running(_call, [(program.url, key, row) for row in range(CALLERS)])
 
 
 FAULTS = (
@@ -178,21 +157,28 @@ def _slowed(pid: int, stopped_share: float) -> Iterator[None]:
 
 
 @contextmanager
-def _repeated(act: Callable[[], None], pause_s: float = 0.2) -> Iterator[None]:
+def _running(work: Callable[..., None], calls: Iterable[tuple[Any, ...]]) -> Iterator[None]:
+    """Run `work(stop, …)` in a thread for each call until the block ends, which sets `stop`."""
     stop = threading.Event()
-
-    def repeat() -> None:
-        while not stop.is_set():
-            act()
-            stop.wait(pause_s)
-
-    thread = threading.Thread(target=repeat, daemon=True)
-    thread.start()
+    threads = [threading.Thread(target=work, args=(stop, *call), daemon=True) for call in calls]
+    for thread in threads:
+        thread.start()
     try:
         yield
     finally:
         stop.set()
-        thread.join()
+        for thread in threads:
+            thread.join()
+
+
+def _repeated(act: Callable[[], None], pause_s: float = 0.2) -> AbstractContextManager[None]:
+    return _running(_repeat, [(act, pause_s)])
+
+
+def _repeat(stop: threading.Event, act: Callable[[], None], pause_s: float) -> None:
+    while not stop.is_set():
+        act()
+        stop.wait(pause_s)
 
 
 def _flooders_key(program: Program) -> str:
@@ -210,7 +196,7 @@ def _flooders_key(program: Program) -> str:
     return next(line.removeprefix("KEY ") for line in text.splitlines() if line.startswith("KEY "))
 
 
-def _call(url: str, key: str, stop: threading.Event, caller: int) -> None:
+def _call(stop: threading.Event, url: str, key: str, caller: int) -> None:
     headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
     for turn in range(1_000_000):
         if stop.is_set():
