@@ -67,6 +67,7 @@ RULES = tuple(AlertRule(*row) for row in (
         f"The event loops of gateways are blocked for {_AWAY:g} % of a minute.", kinds.AWAY_SHARE),
     ("KV node silent", _WARN, kinds.NODE_LOST, "", "A node manager sends no heartbeats."),
     ("Region link down", _WARN, kinds.LINK_DOWN, "", "A gateway of another region cannot be reached any more."),
+    ("Region cut off", _BAD, kinds.REGION_CUT, "", "All links of a region to other regions are down."),
     ("Job fails", _WARN, kinds.JOB_FAILING, "", "The rounds of a background job fail for 30 s."),
     ("Canary aborted", _WARN, kinds.CANARY_ABORTED, "", "A guardrail aborted a canary within the last minute."),
     ("No engine serves", _BAD, "", "HeadwayNoEngineServes", "A gateway has no engine that accepts requests for 60 s."),
@@ -135,7 +136,7 @@ class RuleState:
 
     @property
     def subjects(self) -> list[str]:
-        """Return what it is about: engine, node, link, or job, and the pool, by their names and ids."""
+        """Return what it is about: engine, node, link, region, or job, and the pool, by their names and ids."""
         return [f"{item.name} {item.pool_id}".strip() or "whole fleet" for item in self.conditions]
 
 

@@ -50,7 +50,8 @@ class IncidentWatch:
         self._away_s = 0.0
         self._markers = AnnotationLog(span_s=CHANGES_KEPT_S)
         self._marker = 0
-        self._seen_up: set[str] = set()
+        self._seen_up: set[tuple[str, str]] = set()
+        self._cut: dict[tuple[str, str], float] = {}
         self._down: dict[tuple[str, str], float] = {}
         self._changes: deque[Change] = deque(maxlen=MAX_CHANGES)
         self._targets: dict[str, float] = {"": ON_TIME_TARGET}
@@ -89,7 +90,7 @@ class IncidentWatch:
     def note_outages(self, matches: set[tuple[str, str]], at: float) -> None:
         """Set the nodes and jobs that are cut off now, as (kind, name). Links are in the samples."""
         with self._lock:
-            for key in [key for key in self._down if key[0] != "link" and key not in matches]:
+            for key in self._down.keys() - matches:
                 del self._down[key]
             for key in matches:
                 self._down.setdefault(key, at)
@@ -99,7 +100,7 @@ class IncidentWatch:
         late = {"job": JOB_FAILS_FOR_S}
         outages = tuple(
             Outage(kind, name, since)
-            for (kind, name), since in sorted(self._down.items())
+            for (kind, name), since in sorted({**self._down, **_cut_off(self._seen_up, self._cut)}.items())
             if sample.at - since >= late.get(kind, 0.0)
         )
         engines = {engine.engine_id: _engine_signs(engine) for engine in sample.engines}
@@ -124,13 +125,28 @@ class IncidentWatch:
         return self._targets.get(pool_id, self._targets[""])
 
     def _follow_links(self, sample: FleetSample) -> None:
-        for link in (link for region in sample.regions for link in region.links):
-            # A link that never was up belongs to a region that has not started.
-            if link.up:
-                self._seen_up.add(link.region)
-                self._down.pop(("link", link.region), None)
-            elif link.region in self._seen_up:
-                self._down.setdefault(("link", link.region), sample.at)
+        up = {(_pair(item.region, link.region), link.up) for item in sample.regions for link in item.links}
+        # A link that never was up belongs to a region that has not started.
+        self._seen_up |= {pair for pair, is_up in up if is_up}
+        down = {pair for pair, is_up in up if not is_up} & self._seen_up
+        self._cut = {pair: self._cut.get(pair, sample.at) for pair in down}
+
+
+def _pair(one: str, other: str) -> tuple[str, str]:
+    """Return a link's regions: a link that is down in one direction is down."""
+    return min(one, other), max(one, other)
+
+
+def _cut_off(links: set[tuple[str, str]], cut: dict[tuple[str, str], float]) -> dict[tuple[str, str], float]:
+    """Return since when regions and other links are cut off, by (kind, name).
+
+    A region is cut off if all its links are down; a fleet of two regions shows only that their link is.
+    """
+    regions = {region for pair in cut for region in pair}
+    of_region = {region: [pair for pair in links if region in pair] for region in regions}
+    alone = {region for region, pairs in of_region.items() if len(pairs) > 1 and all(pair in cut for pair in pairs)}
+    since = {("region", region): min(cut[pair] for pair in of_region[region]) for region in alone}
+    return since | {("link", " – ".join(pair)): at for pair, at in cut.items() if not alone & set(pair)}
 
 
 def cut_off() -> set[tuple[str, str]]:

@@ -172,6 +172,12 @@ CAUSES: dict[str, CauseWords] = {
         lambda _: "The gateway there does not answer this region.",
         "Check the network between the regions, and the gateway there.",
     ),
+    causes.REGION: CauseWords(
+        lambda cause: f"Region {cause.name} is cut off",
+        lambda _: "None of its links to other regions works; it serves alone what arrives there.",
+        "Check the network of the region, and its gateways. Requests of the other regions stay there until it returns.",
+        "capacity",
+    ),
     causes.JOB: CauseWords(
         lambda cause: f"The job {cause.name} fails",
         lambda _: "Its last rounds failed.",
@@ -191,6 +197,7 @@ _TROUBLES = {
     symptoms.GATEWAY_LATE: "The gateway is late",
     symptoms.NODE_LOST: "KV node {} is silent",
     symptoms.LINK_DOWN: "The link {} is down",
+    symptoms.REGION_CUT: "Region {} is cut off",
     symptoms.JOB_FAILING: "The job {} fails",
     symptoms.CANARY_ABORTED: "A canary was aborted",
 }

@@ -22,7 +22,8 @@ CRASHED, FROZEN, LOST, SLOW, FAILS = "engine_crashed", "engine_frozen", "engine_
 TOKENIZER, BLIND = "tokenizer_late", "index_blind"
 HOT_PREFIX, EVICTIONS, TEMPLATE = "hot_prefix", "eviction_wave", "template_changed"
 POLICY, SCALED_DOWN = "policy_changed", "engines_removed"
-NODE, LINK, JOB, CANARY = "node_lost", "link_down", "job_failing", "canary_aborted"
+NODE, LINK, REGION, JOB, CANARY = "node_lost", "link_down", "region_cut_off", "job_failing", "canary_aborted"
+_OF_OUTAGES = {"node": NODE, "link": LINK, "region": REGION, "job": JOB}
 
 CERTAIN, MARGIN, LISTED = 0.6, 0.15, 0.3
 """The first cause is certain from CERTAIN on if it leads by MARGIN. Causes below LISTED are not listed."""
@@ -146,11 +147,11 @@ def is_certain(causes: Sequence[IncidentCause]) -> bool:
 
 _STRONGER: dict[str, tuple[str, ...]] = {
     GATEWAY: (FLOOD,),
-    DEMAND: (FLOOD, GATEWAY),
+    DEMAND: (FLOOD, GATEWAY, LINK, REGION),
     SLOW: (CRASHED, FROZEN, LOST, GATEWAY, TOKENIZER),
     TOKENIZER: (CRASHED, FROZEN, LOST),
     FAILS: (CRASHED, FROZEN, LOST),
-    LOST: (CRASHED, FROZEN, GATEWAY, LINK),
+    LOST: (CRASHED, FROZEN, GATEWAY, LINK, REGION),
     HOT_PREFIX: (FLOOD, CRASHED, FROZEN, SLOW, POLICY),
     TEMPLATE: (FLOOD, CRASHED, LOST, POLICY, SCALED_DOWN, EVICTIONS, NODE, BLIND),
     EVICTIONS: (CRASHED, LOST, POLICY, SCALED_DOWN),
@@ -406,17 +407,20 @@ def _scaled_down(scene: Scene) -> list[IncidentCause]:
 
 
 def _outages(scene: Scene) -> list[IncidentCause]:
-    """A node or a link was lost around the onset; a canary was aborted."""
-    kinds = {"node": NODE, "link": LINK, "job": JOB}
+    """A node, a link, or a region was cut off around the onset; a canary was aborted."""
     near = [item for item in scene.newest.outages if -CHANGE_S <= scene.onset - item.since <= CHANGE_S]
-    matches = [outage_cause(item, 0.7 if item.kind == "link" else 0.65) for item in near if kinds[item.kind] != JOB]
+    matches = [outage_cause(item, _OUTAGE_SCORES[item.kind]) for item in near if item.kind in _OUTAGE_SCORES]
     aborted = scene.changed("canary")[:1]
     return matches + [IncidentCause(kind=CANARY, subject=item.subject, score=0.65, text=item.text) for item in aborted]
 
 
+_OUTAGE_SCORES = {"node": 0.65, "link": 0.7, "region": 0.75}
+"""Kind of an outage → confidence that it is why requests are late. A failing job hits no request."""
+
+
 def outage_cause(outage: Outage, score: float = 0.9) -> IncidentCause:
     """Return the outage as a cause; without requests hit, it is the trouble itself."""
-    kind = {"node": NODE, "link": LINK, "job": JOB}[outage.kind]
+    kind = _OF_OUTAGES[outage.kind]
     return IncidentCause(kind=kind, subject=outage.name, name=outage.name, score=score, figures={"at": outage.since})
 
 

@@ -17,7 +17,9 @@ from planning.incidents.causes import GUARD_S, IncidentCause, find_causes, is_ce
 from planning.incidents.signs import ALL, Change, FleetSigns, SignLog, Tables, on_time_share, sum_tables, tables_since
 from planning.incidents.symptoms import FLEET_WIDE, GATEWAY_LATE, OF_REQUESTS, STEADY_S, Symptom, find_symptoms
 
-_HITS_NOTHING = {troubles.NODE_LOST, troubles.LINK_DOWN, troubles.JOB_FAILING, troubles.CANARY_ABORTED}
+_HITS_NOTHING = {
+    troubles.NODE_LOST, troubles.LINK_DOWN, troubles.REGION_CUT, troubles.JOB_FAILING, troubles.CANARY_ABORTED,
+}  # fmt: skip
 """Symptoms that hit no request by themselves."""
 CLOSES_AFTER_S = 120.0
 """Seconds without a symptom after which an episode closes."""
@@ -174,7 +176,7 @@ def _follows(symptom: Symptom, episode: Episode) -> bool:
 
 _CAUSES = {
     GATEWAY_LATE: kinds.GATEWAY, troubles.NODE_LOST: kinds.NODE,
-    troubles.LINK_DOWN: kinds.LINK, troubles.JOB_FAILING: kinds.JOB,
+    troubles.LINK_DOWN: kinds.LINK, troubles.REGION_CUT: kinds.REGION, troubles.JOB_FAILING: kinds.JOB,
 }  # fmt: skip
 
 

@@ -131,7 +131,7 @@ class PoolSigns(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Outage(msgspec.Struct, frozen=True, gc=False):
-    """Something outside the engines that is cut off: `kind` is node, link, or job."""
+    """Something outside the engines that is cut off: `kind` is node, link, region, or job."""
 
     kind: str
     name: str

@@ -27,16 +27,17 @@ from planning.incidents.signs import (
 
 BURN, FAILING, REJECTING = "burn", "failing", "rejecting"
 ENGINE_LOST, ENGINE_SICK, INDEX_BLIND = "engine_lost", "engine_sick", "index_blind"
-GATEWAY_LATE, NODE_LOST, LINK_DOWN, JOB_FAILING, CANARY_ABORTED = (
+GATEWAY_LATE, NODE_LOST, LINK_DOWN, REGION_CUT, JOB_FAILING, CANARY_ABORTED = (
     "gateway_late",
     "node_lost",
     "link_down",
+    "region_cut_off",
     "job_failing",
     "canary_aborted",
 )
 OF_REQUESTS = (BURN, FAILING, REJECTING)
 """Symptoms that requests have, not parts of the fleet."""
-FLEET_WIDE = (GATEWAY_LATE, NODE_LOST, LINK_DOWN, JOB_FAILING)
+FLEET_WIDE = (GATEWAY_LATE, NODE_LOST, LINK_DOWN, REGION_CUT, JOB_FAILING)
 
 SHORT_S, LONG_S, STEADY_S = 30.0, 120.0, 60.0
 """Windows of an objective's burn: the short and a longer one must burn to open, the steady one to continue."""
@@ -296,7 +297,7 @@ def _first_away(log: SignLog, newest: FleetSigns) -> float:
 
 
 def _of_outages(newest: FleetSigns) -> list[Symptom]:
-    kinds = {"node": NODE_LOST, "link": LINK_DOWN, "job": JOB_FAILING}
+    kinds = {"node": NODE_LOST, "link": LINK_DOWN, "region": REGION_CUT, "job": JOB_FAILING}
     return [
         Symptom(kind=kinds[outage.kind], subject=outage.name, name=outage.name, since=outage.since)
         for outage in newest.outages

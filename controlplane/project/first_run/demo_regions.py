@@ -1,4 +1,4 @@
-"""The demo of several regions: a pool of engines and a gateway in each region, and a proxy that simulates the link
+"""The demo of several regions: a pool of engines and a gateway in each region, and proxies that simulate the link
 delays.
 
 The first region receives more requests than it can process.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from itertools import islice
+from itertools import combinations, islice
 from pathlib import Path
 
 from django.conf import settings
@@ -39,7 +39,7 @@ MAX_INPUT = 20_480
 
 @dataclass(frozen=True, slots=True)
 class RegionPorts:
-    """Ports of the gateways of the demo's regions, and of the proxy's links between them."""
+    """Ports of the gateways of the demo's regions, and of the proxies' links between them."""
 
     public: dict[str, int]
     peers: dict[str, int]
@@ -87,16 +87,22 @@ def seed_demo_regions(count: int, ports_from: int) -> list[Engine]:
 
 
 def region_children(ports: RegionPorts, api_key: str, speed: float | None) -> list[ChildSpec]:
-    """Return the proxy, the gateways of all regions except the first, and the traffic generator of each region."""
+    """Return a proxy for each two regions, the gateways of all regions except the first, and the traffic generator of
+    each region.
+    """
     names = list(ports.public)
-    links = [
-        f"{port}=127.0.0.1:{ports.peers[other]}/{ONE_WAY_MS[frozenset((one, other))]}"
-        for (one, other), port in ports.links.items()
-    ]
-    children = [ChildSpec("links", (*python("simulator.fault_proxy"), *links, *parent_option()))]
+    children = [_links(ports, one, other) for one, other in combinations(names, 2)]
     children += [_gateway(ports, name) for name in names[1:]]
     children += [_traffic(ports.public[name], name, api_key, speed) for name in names]
     return children
+
+
+def _links(ports: RegionPorts, one: str, other: str) -> ChildSpec:
+    """Return the proxy of the links between two regions: without it, they are cut off from each other."""
+    delay_ms = ONE_WAY_MS[frozenset((one, other))]
+    pairs = ((one, other), (other, one))
+    links = [f"{ports.links[pair]}=127.0.0.1:{ports.peers[pair[1]]}/{delay_ms}" for pair in pairs]
+    return ChildSpec(f"links-{one}-{other}", (*python("simulator.fault_proxy"), *links, *parent_option()))
 
 
 def _gateway(ports: RegionPorts, region: str) -> ChildSpec:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
 
 import msgspec
@@ -18,7 +19,7 @@ from controlplane.platform.jobs.lease import acquire
 from controlplane.platform.models.audit_event import AuditEvent
 from controlplane.platform.models.job_run import JobRun
 from gateway.bus.bus import Bus
-from gateway.contracts.fleet_sample import EngineFaults, Lateness
+from gateway.contracts.fleet_sample import EngineFaults, FleetSample, Lateness, RegionLink, RegionSample
 from gateway.contracts.outcomes import OutcomeCounts, PoolOutcomes
 from tests.controlplane.incidents.scene import JobScene
 from tests.web.fake_fleet import FakeFleet
@@ -93,6 +94,54 @@ def test_old_closed_incidents_are_deleted_and_open_ones_stay() -> None:
     assert forget_incidents(later) == 0
     scene.calm()
     assert forget_incidents(later) == 1
+
+
+EU_US, ASIA_EU, ASIA_US = ("eu", "us"), ("asia", "eu"), ("asia", "us")
+
+
+@pytest.mark.parametrize(
+    ("regions", "cut", "outages"),
+    [
+        (("us", "eu"), [EU_US], [("link", "eu – us")]),
+        (("us", "eu", "asia"), [EU_US], [("link", "eu – us")]),
+        (("us", "eu", "asia"), [EU_US, ASIA_EU], [("region", "eu")]),
+        (("us", "eu", "asia"), [EU_US, ASIA_EU, ASIA_US], [("region", "asia"), ("region", "eu"), ("region", "us")]),
+    ],
+    ids=["one of one link", "one of three links", "one region", "all regions"],
+)
+@pytest.mark.parametrize("silent", ["", "eu"], ids=["all report", "eu reports nothing"])
+def test_a_region_without_links_is_cut_off(
+    regions: tuple[str, ...], cut: list[tuple[str, str]], outages: list[tuple[str, str]], silent: str
+) -> None:
+    watch = IncidentWatch()
+    watch.take(sample_of(10.0, regions, []))
+    for at in (20.0, 21.0):
+        watch.take(sample_of(at, [item for item in regions if item != silent], cut, regions))
+    newest = watch.log.newest
+    assert newest is not None
+    assert [(item.kind, item.name, item.since) for item in newest.outages] == [(*item, 20.0) for item in outages]
+    watch.take(sample_of(30.0, regions, []))
+    assert watch.log.newest is not None
+    assert watch.log.newest.outages == ()
+
+
+def sample_of(
+    at: float, reporting: Sequence[str], cut: list[tuple[str, str]], regions: Sequence[str] = ()
+) -> FleetSample:
+    """Return a sample in which these regions report their links."""
+    samples = []
+    for region in reporting:
+        others = [item for item in regions or reporting if item != region]
+        links = [
+            RegionLink(region=item, address="", up=(min(item, region), max(item, region)) not in cut) for item in others
+        ]
+        samples.append(
+            RegionSample(
+                region=region, tag="", local_per_s=0.0, forwarded_per_s={}, received_per_s={}, links=tuple(links),
+                epochs={}, serves=(region,),
+            )
+        )  # fmt: skip
+    return msgspec.structs.replace(FakeFleet(seed=1).sample_at(0.0, at), at=at, seq=int(at), regions=tuple(samples))
 
 
 def test_silent_nodes_are_cut_off() -> None:

@@ -19,8 +19,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from controlplane.project.first_run.demo_names import SERVED_MODEL
+from controlplane.project.first_run.demo_regions import NAMES, ONE_WAY_MS
 from tests.patience import wait_until
-from tests.program import ROOT, Program
+from tests.program import ROOT, Program, processes
 
 CALLERS, FLOOD_WORDS = 120, 8_000
 FLOODER = "flooder"
@@ -29,6 +30,7 @@ STARVED_SHARE = 0.6
 WAVE_TOKENS, WAVE_PAUSE_S = 40_000, 0.1
 STEP_S = 1.0
 ENGINE = "e-03"
+CUT_REGION = "eu"
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,8 @@ class Fault:
     name: str
     plant: Callable[[Program], AbstractContextManager[None]]
     causes: tuple[str, ...]
+    options: tuple[str, ...] = ()
+    """Options of the program in which it is planted."""
 
 
 def engine_pid(program: Program) -> int:
@@ -134,6 +138,26 @@ def flood(program: Program) -> AbstractContextManager[None]:
     return _running(_call, [(program.url, key, row) for row in range(CALLERS)])
 
 
+@contextmanager
+def region_cut_off(program: Program) -> Iterator[None]:
+    """Stop the proxies of all links of a region during the block."""
+    delays = {f"/{delay_ms}" for pair, delay_ms in ONE_WAY_MS.items() if CUT_REGION in pair}
+    pids = [
+        pid
+        for pid, words in processes()
+        if "simulator.fault_proxy" in words and str(program.process.pid) in words
+        if any(word.endswith(tuple(delays)) for word in words)
+    ]
+    assert len(pids) == len(NAMES) - 1, pids
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for pid in pids:
+            os.kill(pid, signal.SIGCONT)
+
+
 FAULTS = (
     Fault("frozen engine", frozen_engine, ("engine_frozen",)),
     Fault("crashed engine", crashing_engine, ("engine_crashed",)),
@@ -142,6 +166,7 @@ FAULTS = (
     Fault("starved gateway", starved_gateway, ("gateway_starved",)),
     Fault("eviction wave", eviction_wave, ("eviction_wave",)),
     Fault("other chat template", other_template, ("template_changed",)),
+    Fault("region cut off", region_cut_off, ("region_cut_off",), ("--regions", "3")),
 )
 
 

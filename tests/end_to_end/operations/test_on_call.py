@@ -124,14 +124,19 @@ def logged(program: Program, incident: dict[str, Any]) -> tuple[int, int, int]:
     return late or 0, failed or 0, rejected or 0
 
 
+COUNT_CLICKS = "addEventListener('click', () => sessionStorage.clicks = Number(sessionStorage.clicks ?? 0) + 1, true)"
+
+
 def clicks_to_requests(page: Page, program: Program, number: int) -> int:
-    """Go from Fleet to the requests that the incident hit; return the clicks."""
+    """Go from Fleet to the requests that the incident hit; return the clicks that the browser counted."""
+    page.add_init_script(COUNT_CLICKS)
     page.goto(program.url)
+    page.evaluate("delete sessionStorage.clicks")
     page.click("a[href='/incidents'] >> nth=0")
     page.click(f"a[href='/incidents/{number}'] >> nth=0")
     page.click("a:has-text('Requests hit')")
     page.wait_for_url("**/requests?ended_since=*")
-    return 3
+    return int(page.evaluate("Number(sessionStorage.clicks)"))
 
 
 def walk(program: Program, page: Page, receiver: Receiver, fault: Fault) -> Walked:
@@ -179,17 +184,21 @@ def receiver() -> Iterator[Receiver]:
 
 
 @pytest.fixture(scope="module")
-def program(receiver: Receiver, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Program]:
+def program(
+    request: pytest.FixtureRequest, receiver: Receiver, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Program]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HEADWAY_NOTIFY_WALK", receiver.address)
-        with running_program(tmp_path_factory.mktemp("walk") / "var") as running:
+        with running_program(tmp_path_factory.mktemp("walk") / "var", *request.param) as running:
             add_channel(running)
             time.sleep(SETTLES_S)
             wait_until(lambda: not running.ask("select 1 from controlplane_incident where state = 'open'"), "not quiet")
             yield running
 
 
-@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
+@pytest.mark.parametrize(
+    ("program", "fault"), [pytest.param(fault.options, fault, id=fault.name) for fault in FAULTS], indirect=["program"]
+)
 def test_fault_sends_a_message_names_its_cause_and_closes(
     browser: Browser, program: Program, receiver: Receiver, fault: Fault
 ) -> None:

@@ -113,6 +113,11 @@ def link(world: World) -> None:
     world.pool().late = 0.3
 
 
+def region(world: World) -> None:
+    world.outages = (Outage("region", "eu", world.now),)
+    world.pool().late = 0.3
+
+
 FAULTS: dict[str, tuple[Plant, str, str]] = {
     "flood": (flood, "tenant_flood", "acme"),
     "smaller flood": (lambda world: flood(world, 2.2), "tenant_flood", "acme"),
@@ -144,6 +149,7 @@ FAULTS: dict[str, tuple[Plant, str, str]] = {
     "scale-down": (scaled_down, "engines_removed", ""),
     "lost node": (node, "node_lost", "kv-1"),
     "cut link": (link, "link_down", "eu → us"),
+    "region cut off": (region, "region_cut_off", "eu"),
 }
 WORLDS: dict[str, dict[str, Any]] = {
     "one pool": {"seed": 1},
