@@ -13,7 +13,7 @@ import msgspec
 from routing.advisories.advised_routing import AdvisedRouting
 from routing.dispatch.dispatcher import Dispatcher
 from routing.dispatch.engine_loads import engine_loads, oldest_waits, unbound_work
-from routing.dispatch.migration import Migration
+from routing.dispatch.migration import Migration, late_where_queued
 from routing.dispatch.observed_requests import ObservedRequests
 from routing.ledger.decode_bottleneck import Bottlenecks
 from routing.ledger.fleet_view import NEVER, EngineFacts, EngineLoad, FleetView
@@ -90,7 +90,7 @@ class Router:
     # -- facts from outside
 
     def set_engines(self, engines: Sequence[EngineFacts], now: float) -> list[Outcome]:
-        """Set the whole pool to `engines`. Queued requests of engines that stop accepting work are placed again."""
+        """Set the whole pool to `engines`. Queued requests of those that stop accepting work are placed again."""
         displaced: list[Reservation] = []
         engines = self._with_roles(engines)
         for target in self.fleet.gone(engines):
@@ -102,15 +102,17 @@ class Router:
             self.reservations.open_target(target)
         if self.pairs is not None:
             self.pairs.settle_roles()
+        opens, moving = False, list[Reservation]()
         for facts in engines:
             target = self.fleet.known_target(facts.engine_id)
             if not facts.accepts:
                 self.view.load.ready_at[target] = NEVER
-                displaced += [
-                    self._dispatcher.withdraw(queued.request.request_id, now) for queued in self.waiting.of(target)
-                ]
+                moving += self.waiting.of(target)
             elif self.view.load.ready_at[target] == NEVER:
                 self.reservations.reopen(target, now)
+                opens = True
+        moving += late_where_queued(self._dispatcher, now) if opens else []
+        displaced += [self._dispatcher.withdraw(queued.request.request_id, now) for queued in moving]
         # In order of arrival, whichever engine each one waited for.
         displaced.sort(key=lambda item: (item.request.arrived_s, item.request.request_id))
         outcomes = [self._choose_again(item.request, now) for item in displaced]

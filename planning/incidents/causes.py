@@ -107,9 +107,7 @@ def find_causes(
     """
     scenes = [_scene(log, pool_id, onset, changes) for pool_id in pool_ids]
     rules = (_gateway, _flood) if gateways_only else _RULES
-    return ranked(
-        _yielding([cause for scene in scenes if scene is not None for rule in rules for cause in rule(scene)])
-    )
+    return ranked([cause for scene in scenes if scene is not None for rule in rules for cause in rule(scene)])
 
 
 def _scene(log: SignLog, pool_id: str, onset: float, changes: Sequence[Change]) -> Scene | None:
@@ -129,13 +127,16 @@ def _scene(log: SignLog, pool_id: str, onset: float, changes: Sequence[Change]) 
 
 
 def ranked(causes: Iterable[IncidentCause]) -> list[IncidentCause]:
-    """Return the causes, likeliest first, each once and without unlikely ones."""
+    """Return the causes, likeliest first, each once and without unlikely ones.
+
+    Those whose signs a certain stronger cause explains have a lower score.
+    """
     best: dict[tuple[str, str], IncidentCause] = {}
     for cause in causes:
         known = best.get(cause.identity)
         if cause.score >= LISTED and (known is None or cause.score > known.score):
             best[cause.identity] = cause
-    return sorted(best.values(), key=lambda cause: (-round(cause.score, 2), cause.kind, cause.subject))
+    return sorted(_yielding([*best.values()]), key=lambda cause: (-round(cause.score, 2), cause.kind, cause.subject))
 
 
 def is_certain(causes: Sequence[IncidentCause]) -> bool:
@@ -160,14 +161,15 @@ _STRONGER: dict[str, tuple[str, ...]] = {
     BLIND: (CRASHED, LOST, GATEWAY),
 }
 """Cause → causes that explain its signs as their own effects."""
-_YIELDS = 0.5
+_YIELDS_TO = CERTAIN - MARGIN - 0.05
+"""Highest confidence of a cause that yields, so that it never makes the stronger one uncertain."""
 
 
 def _yielding(causes: Sequence[IncidentCause]) -> list[IncidentCause]:
     """Return the causes; those whose signs a certain stronger cause explains have a lower score."""
     certain = {cause.kind for cause in causes if cause.score >= CERTAIN}
     return [
-        msgspec.structs.replace(cause, score=cause.score * _YIELDS)
+        msgspec.structs.replace(cause, score=min(cause.score, _YIELDS_TO))
         if certain & set(_STRONGER.get(cause.kind, ()))
         else cause
         for cause in causes
@@ -226,7 +228,8 @@ def _flood(scene: Scene) -> list[IncidentCause]:
 
 def _crashed(scene: Scene) -> list[IncidentCause]:
     """An engine's process ended: it restarted, or nothing listens at its address."""
-    crashes = {item.subject: item for item in scene.changed("crash")}
+    # An engine that crashed earlier has served again since.
+    crashes = {item.subject: item for item in scene.changed("crash") if item.at >= scene.onset - 60.0}
     matches = []
     for engine in scene.engines:
         restarted = restarted_at(scene.log, engine, scene.onset - 60.0)

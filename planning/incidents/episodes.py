@@ -28,7 +28,7 @@ RETURNS_WITHIN_S = 600.0
 SETTLE_S = 8.0
 """Seconds after the onset before which no cause is certain, unless it is an event such as a crash."""
 WORSE_BY, WORSE_EVERY_S = 0.10, 120.0
-FADES_PER_S = 0.004
+FADES_PER_S = 0.0015
 """How fast evidence that no longer shows loses confidence."""
 MAX_CAUSES, MAX_SYMPTOMS, MAX_CLOSED = 5, 16, 32
 

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from routing.dispatch.dispatcher import Dispatcher
 from routing.ledger.reservations import Reservation
 from routing.placements.placement import Placement
-from routing.values.decision import Decision, Outcome
+from routing.values.decision import CENTRAL, Decision, Outcome
 
 MAX_EXAMINED = 256
 """Maximum queued requests of one engine examined per round, oldest first."""
@@ -148,6 +148,24 @@ class Migration:
         blocks = view.match(request).blocks(target)
         compute_s = view.compute_s(request, target, view.hit_tokens(request, target, blocks))
         return now - request.arrived_s + view.wait_s(target, now) + compute_s, compute_s
+
+
+def late_where_queued(dispatcher: Dispatcher, now: float) -> list[Reservation]:
+    """Return the queued requests that would miss their objective on their engines, for a new engine to take its part.
+
+    Without it, they would wait for engines that were chosen while there were fewer, although the new one is idle.
+    """
+    late: list[Reservation] = []
+    for target in dispatcher.waiting.targets():
+        # Requests of the central queue have no engine; those of an engine that takes no work are placed again anyway.
+        if target == CENTRAL or not dispatcher.view.roster.accepting_mask >> target & 1:
+            continue
+        end_s = now + dispatcher.reservations.start_s(target, now)
+        for queued in dispatcher.waiting.of(target)[:MAX_EXAMINED]:
+            end_s += queued.compute_s
+            if end_s > queued.request.deadline_s:
+                late.append(queued)
+    return late
 
 
 def _any_late(queued_requests: Sequence[Reservation], start_s: float, now: float) -> bool:

@@ -134,6 +134,10 @@ class FleetTable:
         roster.decode_costs[target] = facts.decode_cost
         roster.speeds[target] = facts.speed
         roster.trusts[target] = facts.trust
+        if facts.share < 1.0:
+            roster.shares[target] = facts.share
+        else:
+            roster.shares.pop(target, None)
         if is_new:
             load.clear(target)
 

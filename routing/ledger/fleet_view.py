@@ -44,6 +44,8 @@ class EngineFacts(msgspec.Struct, frozen=True):
     decode_cost: DecodeCost | None = None
     role: str = "mixed"
     """mixed, prefill, or decode: the engine's part of each request (routing.values.engine_pair)."""
+    share: float = 1.0
+    """Share of its usual load that the engine may have, 0..1, by which `speed` is lowered."""
 
 
 class EngineLoad(msgspec.Struct, frozen=True, gc=False):
@@ -77,6 +79,8 @@ class Roster:
     decode_costs: list[DecodeCost | None] = field(default_factory=list)
     speeds: list[float] = field(default_factory=list)
     trusts: list[float] = field(default_factory=list)
+    shares: dict[int, float] = field(default_factory=dict)
+    """Target → share of its usual load, of those that return or are new."""
     alike: bool = True
     """Whether all accepting targets have the same cost, speed, and trust, and make no loads."""
     uniform: bool = True

@@ -59,6 +59,7 @@ class LeastCost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         answers, contexts, room = load.answers, load.context_tokens, load.room_tokens
         most = answers[evaluated[0][0]] if blocks else 0
         few = blocks > 0 and others.bit_count() * FEW_OF <= len(roster.accepting)
+        shares = roster.shares
         scored = []
         for item in evaluated:
             target, held, hit, compute = item
@@ -75,6 +76,10 @@ class LeastCost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 prefills = prefills or Prefills(request, view, None)
                 # β-fold less (β − 1)-fold is the plain price.
                 cost -= (beta - 1.0) * _plain_s(prefills, few, blocks, evaluated[0], item, rates.spread)
+            if shares and target in shares:
+                # Its share lowers its load, as if it were slower. No request computes for longer because of it, so that
+                # time counts at the plain price: otherwise a full engine would win against new ones that are idle.
+                cost -= (beta - 1.0) * (1.0 - shares[target]) * compute
             scored.append((cost, target ^ salt, wait, decode, late, memory, item))
         scored.sort()
         kept = [

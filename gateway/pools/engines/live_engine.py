@@ -183,10 +183,11 @@ class LiveEngine:
         weight = self.index_trust(by_dispatches=by_dispatches).weight
         engine_id, speed = self.entry.engine_id, self.entry.speed * share
         if learned is None:
-            return EngineFacts(engine_id, self.incarnation, accepts, speed, weight, role=self.entry.role)
+            return EngineFacts(engine_id, self.incarnation, accepts, speed, weight, role=self.entry.role, share=share)
         speed *= learned.speeds.get(engine_id, 1.0)
         costs = learned.prefill, learned.decode
-        return EngineFacts(engine_id, self.incarnation, accepts, speed, weight, *costs, role=self.entry.role)
+        role = self.entry.role
+        return EngineFacts(engine_id, self.incarnation, accepts, speed, weight, *costs, role=role, share=share)
 
     def index_trust(self, *, by_dispatches: bool) -> Trust:
         """Return the trust used for routing and displayed: the minimum of the trust by events and by hits."""

@@ -29,7 +29,7 @@ STARVED_SHARE = 0.6
 """Share of the time for which the gateway's process is stopped."""
 WAVE_TOKENS, WAVE_PAUSE_S = 40_000, 0.1
 STEP_S = 1.0
-ENGINE = "e-03"
+FROZEN, CRASHED, SLOW = "e-03", "e-05", "e-07"
 CUT_REGION = "eu"
 
 
@@ -44,16 +44,16 @@ class Fault:
     """Options of the program in which it is planted."""
 
 
-def engine_pid(program: Program) -> int:
-    """Return the process of the engine that the faults hit."""
-    ((url,),) = program.ask("select url from controlplane_engine where name = ?", ENGINE)
+def engine_pid(program: Program, name: str) -> int:
+    """Return the process of an engine."""
+    ((url,),) = program.ask("select url from controlplane_engine where name = ?", name)
     return program.engine_pid(int(url.rsplit(":", 1)[1]))
 
 
 @contextmanager
 def frozen_engine(program: Program) -> Iterator[None]:
     """Stop an engine's process during the block."""
-    pid = engine_pid(program)
+    pid = engine_pid(program, FROZEN)
     os.kill(pid, signal.SIGSTOP)
     try:
         yield
@@ -67,7 +67,7 @@ def crashing_engine(program: Program) -> Iterator[None]:
 
     def crash() -> None:
         with contextlib.suppress(LookupError, ProcessLookupError):
-            os.kill(engine_pid(program), signal.SIGKILL)
+            os.kill(engine_pid(program, CRASHED), signal.SIGKILL)
 
     with _repeated(crash):
         yield
@@ -97,7 +97,7 @@ def _set_fault(url: str, fault: str) -> bool:
 
 def slow_engine(program: Program) -> AbstractContextManager[None]:
     """Let an engine take many times as long for everything, during the block."""
-    return _engine_fault(program, "crawl", ENGINE)
+    return _engine_fault(program, "crawl", SLOW)
 
 
 def other_template(program: Program) -> AbstractContextManager[None]:

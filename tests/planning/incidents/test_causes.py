@@ -208,6 +208,36 @@ def test_a_restart_that_ends_a_freeze_is_not_its_cause(reason: str) -> None:
     assert {item.episode.causes[0].kind for item in world.news if item.episode.certain} <= {"engine_frozen"}
 
 
+def test_a_cause_stays_certain_after_its_evidence_has_gone() -> None:
+    world = planted(lambda world: frozen(world, "lost", "health timed out after 20 s"), "one pool")
+    assert world.memory.episodes[0].certain
+    world.on_step = lambda _: None
+    world.stopped.clear()
+    world.engine(2, state="serving", reason="")
+    # Requests that waited are late for a while.
+    world.pool().failed, world.pool().late = 0.0, 0.2
+    world.run(90)
+    world.pool().late = 0.02
+    world.run(300)
+    (closed,) = [item.episode for item in world.news if item.kind == "closed"]
+    assert (closed.causes[0].kind, closed.certain) == ("engine_frozen", True)
+
+
+def test_an_earlier_crash_is_not_blamed_for_what_follows() -> None:
+    world = deepcopy(quiet_world("one pool"))
+    crashed_and_back(world)
+    world.change("crash", "pool-0-e1", "pool-0-e1 was killed by SIGKILL")
+    world.run(20)
+    world.pool().late, world.pool().failed = 0.02, 0.0
+    world.run(220)
+    assert world.memory.episodes == ()
+    slow(world)
+    world.run(90)
+    (episode,) = world.memory.episodes
+    assert episode.causes[0].kind == "engine_slow"
+    assert "engine_crashed" not in {cause.kind for cause in episode.causes}
+
+
 def test_a_flood_on_a_starved_host_is_unsure_or_the_flood() -> None:
     def both(world: World) -> None:
         flood(world, 2.0)

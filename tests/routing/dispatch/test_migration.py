@@ -253,3 +253,21 @@ def test_no_queued_request_is_lost_or_dispatched_twice(seed: int) -> None:
         made.check()
     assert dispatched <= submitted
     assert len(submitted) == len(dispatched) + len(made.waiting)
+
+
+def test_late_queued_requests_are_placed_again_when_an_engine_joins() -> None:
+    made = Router("pool", RoutingPolicy(order=Stage(name="fifo"), ttft_slo_s=1.0, prefill_window_tokens=1), 1)
+    made.set_engines([EngineFacts("e-0", 1, True)], 0.0)
+    placed = place(made, 12, 0.0)
+    assert sum(isinstance(outcome, Queued) for outcome in placed) == 11
+    joined = made.set_engines([EngineFacts("e-0", 1, True), EngineFacts("e-1", 1, True)], 1.0)
+    assert [outcome.decision.engine_id for outcome in joined if isinstance(outcome, Dispatched)] == ["e-1"]
+    loads = {load.engine_id: load.bound for load in made.loads(1.0)}
+    assert sum(loads.values()) == 10
+    assert abs(loads["e-0"] - loads["e-1"]) <= 2
+    # Requests that are on time where they are do not move.
+    calm = Router("pool", RoutingPolicy(order=Stage(name="fifo"), ttft_slo_s=60.0, prefill_window_tokens=1), 1)
+    calm.set_engines([EngineFacts("e-0", 1, True)], 0.0)
+    for number in range(4):
+        calm.place(msgspec.structs.replace(request(f"c-{number}", (number,) * 8, 0.0), ttft_slo_s=60.0), 0.0)
+    assert calm.set_engines([EngineFacts("e-0", 1, True), EngineFacts("e-1", 1, True)], 1.0) == []

@@ -1,5 +1,6 @@
 from random import Random
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -44,6 +45,20 @@ def test_compute_weighs_more_than_waiting_so_a_hit_is_worth_a_wait() -> None:
     router.view.load.ready_at[0] = 3.0
     assert LeastCost().choose(asked, router.view, 0.0, Random(1)).target == 0
     assert LeastCost(beta=1.0).choose(asked, router.view, 0.0, Random(1)).target == 1
+
+
+def test_an_idle_engine_in_slow_start_is_preferred_to_a_queue() -> None:
+    router, asked = pool(size=2), request(1, LONG)
+    facts = [*engines(1), msgspec.structs.replace(engines(2)[1], share=0.5, speed=0.5)]
+    router.set_engines(facts, 0.0)
+    whole_s, slow_s = (router.view.compute_s(asked, target, 0) for target in (0, 1))
+    assert slow_s == pytest.approx(2 * whole_s)
+    router.view.load.ready_at[0] = 2 * whole_s
+    choice = LeastCost(beta=8.0).choose(asked, router.view, 0.0, Random(1))
+    assert (choice.target, choice.candidates[0].cost) == (1, pytest.approx(9 * whole_s))
+    # It takes its share of an idle fleet's load, not more.
+    router.view.load.ready_at[0] = 0.0
+    assert LeastCost(beta=8.0).choose(asked, router.view, 0.0, Random(1)).target == 0
 
 
 def test_a_blind_index_gets_no_credit_for_hits() -> None:
