@@ -210,7 +210,8 @@ def _flood(scene: Scene) -> list[IncidentCause]:
         if tenant
     }
     more = sum(max(0.0, rate - old) for rate, old in rates.values())
-    if rates and more > 0:
+    # The growth of an only tenant is the fleet's.
+    if more > 0 and len(rates) > 1:
         tenant = max(sorted(rates), key=lambda item: rates[item][0] - rates[item][1])
         rate, old = rates[tenant]
         part = (rate - old) / more

@@ -208,6 +208,16 @@ def test_a_restart_that_ends_a_freeze_is_not_its_cause(reason: str) -> None:
     assert {item.episode.causes[0].kind for item in world.news if item.episode.certain} <= {"engine_frozen"}
 
 
+def test_an_only_tenant_that_sends_more_is_no_flood() -> None:
+    world = World(seed=9)
+    world.pool().tenants = {"demo": 10.0}
+    assert world.run(QUIET_S) == []
+    world.pool().tenants = {"demo": 30.0}
+    world.pool().late = 0.4
+    world.run(90)
+    assert [cause.kind for cause in world.memory.episodes[0].causes] == ["more_requests"]
+
+
 def test_a_cause_stays_certain_after_its_evidence_has_gone() -> None:
     world = planted(lambda world: frozen(world, "lost", "health timed out after 20 s"), "one pool")
     assert world.memory.episodes[0].certain
