@@ -63,8 +63,8 @@ class Hindsight:
         if not decision.engine_id:
             return rejection_regret(options, stored.ttft_slo_s - before_s)
         tried_again = len(stored.attempts) > 1 + (decision.pair is not None)
-        if ttft_s is None or not candidates or (tried_again and not stored.failures):
-            # An older record does not contain the time of a failed attempt.
+        if ttft_s is None or not candidates or stored.outcome == "failed" or (tried_again and not stored.failures):
+            # A failure does not judge the choice; an older record does not contain the time of a failed attempt.
             return None
         hit_tokens = decision.hit_tokens if stored.cached_tokens is None else stored.cached_tokens
         chosen = candidates[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -13,24 +14,49 @@ from django.views.decorators.http import require_safe
 
 from controlplane.fleet.models.pool import Pool
 from controlplane.platform.actor import Actor
-from controlplane.platform.format import count, duration, moment, plain, whole
+from controlplane.platform.format import UNKNOWN, count, duration, moment, plain, sentence, setting, whole
 from controlplane.platform.role import Role
 from controlplane.platform.roles import may
+from controlplane.policies.models.policy_version import PolicyVersion
+from controlplane.policies.upgrade import routing_of
 from controlplane.request_log.api.decisions import detail
 from controlplane.request_log.decision_reading import FoundDecision, find_decision
 from controlplane.request_log.decision_search import ON_TIME, visible_decisions
-from controlplane.request_log.decision_story.advice import unknown_regret
 from controlplane.request_log.decision_story.certainty import beta_of, conditions, firmness, name_of
+from controlplane.request_log.decision_story.instead import (
+    WORTH_REPORTING_S,
+    instead_words,
+    regret_of,
+    spared_s,
+    unknown_regret,
+)
 from controlplane.request_log.decision_story.story import story_of
 from controlplane.request_log.models.decision_index import DecisionIndex
 from gateway.contracts.stored_decision import RUNNING, StoredDecision
 from gateway.pools.engines.hit_words import CAUSE_TITLES, cause_words
+from routing.policy.policy_document import RoutingPolicy
+from routing.policy.schema_versions import SchemaError
+from routing.values import reasons
 from web.request_log import decision_pictures as pictures
 from web.request_log.decision_states import state_of
 from web.shell.console_request import console_actor
 from web.shell.frame import shell_context
 
 JSON = "application/json"
+
+
+def _load_limit(policy: RoutingPolicy) -> str:
+    return f"{plain(policy.admission.threshold)} × the objective, {policy.admission.mode.replace('_', ' ')}"
+
+
+_LIMITS: dict[str, tuple[str, Callable[[RoutingPolicy], str]]] = {
+    reasons.QUEUE_FULL: ("Queue limit", lambda policy: count(policy.queue_limit, "request")),
+    reasons.WAIT_EXPIRED: ("Max wait", lambda policy: setting(policy.max_wait_s)),
+    reasons.PREFILL_OVERLOAD: ("Load limit", _load_limit),
+    reasons.DECODE_OVERLOAD: ("Load limit", _load_limit),
+    reasons.DEFERRED: ("Load limit", _load_limit),
+}
+"""Reason of a rejection → the setting that rejected it, and its value."""
 
 
 @require_safe
@@ -60,7 +86,7 @@ def decision_json(request: HttpRequest, decision_id: str) -> HttpResponse:
 
 def _context(actor: Actor, match: FoundDecision, record: StoredDecision) -> dict[str, Any]:
     story, firm, beta = story_of(record), firmness(record), beta_of(record)
-    made, regret = record.decision, record.regret
+    made, regret, saved_s = record.decision, regret_of(record), spared_s(record)
     at = datetime.fromtimestamp(record.arrived_at, UTC)
     older, newer = _neighbours(actor, match.row)
     pool = Pool.objects.filter(slug=made.pool_id).select_related("policy").first()
@@ -83,10 +109,10 @@ def _context(actor: Actor, match: FoundDecision, record: StoredDecision) -> dict
         "conditions": conditions(record, firm) if firm else [],
         "rival": name_of(record, firm.rival) if firm else "",
         "regret": regret,
-        "regret_against": name_of(record, regret.best_engine_id) if regret else "",
-        "regret_total": duration(regret.seconds) if regret else "",
+        "regret_against": f"against {name_of(record, regret.best_engine_id)}" if regret and saved_s else "",
+        "regret_total": duration(regret.seconds) if regret and regret.seconds >= WORTH_REPORTING_S else "0",
         "regret_rows": pictures.regret_rows(record),
-        "regret_unknown": unknown_regret(record) if regret is None else "",
+        "regret_words": sentence(instead_words(record) if regret else unknown_regret(record)),
         "missed": state_of(record.outcome, record.late) or "late",
         "predicted": whole(record.believed_tokens),
         "predicted_words": count(record.believed_tokens, "token"),
@@ -96,7 +122,7 @@ def _context(actor: Actor, match: FoundDecision, record: StoredDecision) -> dict
         "mismatch": CAUSE_TITLES.get(record.mismatch, ""),
         "mismatch_words": cause_words(record.mismatch) if record.mismatch else "",
         "inputs": pictures.inputs(record),
-        "facts": pictures.facts(record),
+        "facts": [*_limit(record, pool), *pictures.facts(record)],
         "older": older,
         "newer": newer,
         "sampled": count(round(1 / record.share), "decision") if record.share < 1 else "",
@@ -109,6 +135,20 @@ def _tone(record: StoredDecision) -> str:
         return "starting"
     state = state_of(record.outcome, record.late)
     return "serving" if state == ON_TIME else state or "maintenance"
+
+
+def _limit(record: StoredDecision, pool: Pool | None) -> list[tuple[str, str]]:
+    """Return the limit that rejected the request, as in the policy version that decided; empty if it is none."""
+    made = record.decision
+    if made.engine_id or made.reason not in _LIMITS or pool is None:
+        return []
+    version = PolicyVersion.objects.filter(policy=pool.policy, number=made.policy_version).first()
+    title, words = _LIMITS[made.reason]
+    try:
+        value = words(routing_of(version)) if version is not None else UNKNOWN
+    except (SchemaError, msgspec.ValidationError):
+        value = UNKNOWN
+    return [(title, f"{value}, policy v{made.policy_version}")]
 
 
 def _neighbours(actor: Actor, row: DecisionIndex | None) -> tuple[str, str]:

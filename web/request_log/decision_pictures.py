@@ -9,6 +9,7 @@ from controlplane.request_log.decision_story.advice import CAUSE_WORDS
 from controlplane.request_log.decision_story.advisory_words import advisory_fact
 from controlplane.request_log.decision_story.before_words import WAIT, before_parts, failure_words
 from controlplane.request_log.decision_story.certainty import Firmness, beta_of, fixed_s, name_of
+from controlplane.request_log.decision_story.instead import regret_of, spared_s
 from controlplane.request_log.decision_story.load_words import load_fact, own_load
 from controlplane.request_log.decision_story.service_words import service_facts
 from controlplane.request_log.hindsight import prefill_s
@@ -31,16 +32,14 @@ _NAMES_APART = 9.0
 
 def timeline(stored: StoredDecision) -> dict[str, Any] | None:
     """Return the estimated, actual, and best alternative timeline of the request, from its arrival."""
-    decision, ttft_s, regret = stored.decision, stored.first_token_after_s, stored.regret
+    decision, ttft_s, regret = stored.decision, stored.first_token_after_s, regret_of(stored)
     if not decision.candidates or ttft_s is None:
         return None
     chosen = decision.candidates[0]
     before_s = stored.decided_after_s
     estimate_s = before_s + chosen.wait_s + chosen.compute_s
-    best = next(
-        (candidate for candidate in decision.candidates[1:] if regret and candidate.engine_id == regret.best_engine_id),
-        None,
-    )
+    best_id = regret.best_engine_id if regret is not None and spared_s(stored) else ""
+    best = next((item for item in decision.candidates[1:] if item.engine_id == best_id), None)
     best_s = regret.best_ttft_s if regret is not None and best is not None else 0.0
     # An objective far beyond would squeeze everything else into a corner.
     slo_s = stored.ttft_slo_s if stored.ttft_slo_s <= _SLO_WITHIN * ttft_s else 0.0
@@ -178,9 +177,9 @@ def _note(stored: StoredDecision, candidate: Candidate, rank: int) -> str:
         notes.append("shortest wait")
     if (
         rank
-        and stored.regret is not None
-        and stored.regret.seconds > stored.regret.lost_s
-        and stored.regret.best_engine_id == candidate.engine_id
+        and (regret := regret_of(stored)) is not None
+        and spared_s(stored)
+        and regret.best_engine_id == candidate.engine_id
     ):
         notes.append("best in hindsight")
     words = ", ".join(notes)
@@ -228,7 +227,7 @@ def firm_lines(stored: StoredDecision, firm: Firmness) -> dict[str, Any]:
 
 def regret_rows(stored: StoredDecision) -> list[dict[str, Any]]:
     """Return the causes of regret with their parts; the largest has full width."""
-    regret = stored.regret
+    regret = regret_of(stored)
     if regret is None:
         return []
     total = regret.seconds or 1.0

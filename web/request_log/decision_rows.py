@@ -15,6 +15,8 @@ from controlplane.platform.format import UNKNOWN, clock_time, duration, whole
 from controlplane.platform.format import count as count_words
 from controlplane.request_log.decision_search import FAILED, LATE, REJECTED, STATES, narrowed
 from controlplane.request_log.decision_story.advice import CAUSE_WORDS
+from controlplane.request_log.decision_story.before_words import failure_title
+from controlplane.request_log.decision_story.instead import WORTH_REPORTING_S
 from controlplane.request_log.models.decision_index import DecisionIndex
 from gateway.pools.engines.hit_words import CAUSE_TITLES
 from routing.trials.arms import CANARY, CONTROL, LIVE
@@ -67,15 +69,17 @@ def _line(row: DecisionIndex, engine: str) -> dict[str, Any]:
     if row.late and row.outcome == "completed":
         shape, state = "late", "Late"
     at = datetime.fromtimestamp(row.at_ms / 1000, UTC)
-    # Of a request without an engine, and without a first token, nothing of these is known.
-    regret_ms = row.regret_ms if row.engine else None
+    # Nothing of these is known without an engine, and a failure does not judge the choice.
+    regret_ms = row.regret_ms if row.engine and row.outcome != "failed" else None
+    if regret_ms is not None and regret_ms < 1000 * WORTH_REPORTING_S:
+        regret_ms = 0
     return {
         "row": row,
         "iso": at.isoformat(timespec="milliseconds"),
         "clock": at.strftime("%H:%M:%S.%f")[:-3],
         "shape": shape,
         "state": state,
-        "reason": reason_title(row.reason),
+        "reason": failure_title(row.error) if row.outcome == "failed" else reason_title(row.reason),
         "engine": engine,
         "prompt": whole(row.prompt_tokens) if row.prompt_tokens else UNKNOWN,
         "predicted": whole(row.predicted_tokens) if row.engine else UNKNOWN,
@@ -85,7 +89,7 @@ def _line(row: DecisionIndex, engine: str) -> dict[str, Any]:
         "regret": UNKNOWN if regret_ms is None else duration(regret_ms / 1000) if regret_ms else "0",
         "regret_width": place(min(100.0, 100 * (regret_ms or 0) / _FULL_REGRET_MS), 1),
         "tried": ARM_WORDS[row.arm] if row.arm in (CANARY, CONTROL) else "",
-        "regret_cause": CAUSE_WORDS.get(row.regret_cause, ""),
+        "regret_cause": CAUSE_WORDS.get(row.regret_cause, "") if regret_ms else "",
     }
 
 

@@ -216,4 +216,4 @@ def rolled_up(
 def _alike(row: DecisionIndex) -> tuple[str, ...] | None:
     """Return what rows that share a line have in common; None for a row of its own."""
     state = state_of(row.outcome, row.late)
-    return (state, *(getattr(row, name) for name in _ALIKE)) if state in (FAILED, REJECTED) else None
+    return (state, row.error, *(getattr(row, name) for name in _ALIKE)) if state in (FAILED, REJECTED) else None

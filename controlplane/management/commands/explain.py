@@ -10,12 +10,13 @@ from typing_extensions import override
 
 from controlplane.platform.actor import program
 from controlplane.platform.environment import PROGRAM
-from controlplane.platform.format import NARROW_SPACE, duration, plain, whole
+from controlplane.platform.format import NARROW_SPACE, duration, plain, sentence, whole
 from controlplane.request_log.api.decisions import detail
 from controlplane.request_log.decision_reading import find_decision
 from controlplane.request_log.decision_story.advice import CAUSE_WORDS
 from controlplane.request_log.decision_story.certainty import conditions, firmness, name_of
 from controlplane.request_log.decision_story.emphasis import text_of
+from controlplane.request_log.decision_story.instead import instead_words, regret_of
 from controlplane.request_log.decision_story.load_words import own_load
 from controlplane.request_log.decision_story.service_words import service_facts
 from controlplane.request_log.decision_story.story import story_of
@@ -98,11 +99,11 @@ def _candidates(stored: StoredDecision) -> list[str]:
 
 
 def _regret(stored: StoredDecision) -> list[str]:
-    regret = stored.regret
+    regret = regret_of(stored)
     if regret is None:
         return []
-    against = name_of(stored, regret.best_engine_id)
-    lines = ["", f"Regret against {against}: {duration(regret.seconds)}, {count(round(regret.tokens), 'token')}"]
+    instead = sentence(instead_words(stored))
+    lines = ["", f"Regret: {duration(regret.seconds)}, {count(round(regret.tokens), 'token')}. {instead}"]
     return lines + [f"  {CAUSE_WORDS[cause]:38}{duration(part):>10}" for cause, part in regret.parts.items() if part]
 
 
@@ -110,7 +111,7 @@ def _firm(stored: StoredDecision) -> list[str]:
     firm = firmness(stored)
     if firm is None:
         return []
-    rival = name_of(stored, firm.rival)
-    return ["", f"{rival} would have won if"] + [
-        f"  {what} {limit} ({was})" for what, limit, was in conditions(stored, firm)
-    ]
+    rival, when = name_of(stored, firm.rival), conditions(stored, firm)
+    if not when:
+        return ["", f"{rival} was cheaper, but cost did not decide."]
+    return ["", f"{rival} would have been chosen if"] + [f"  {what} {limit} ({was})" for what, limit, was in when]

@@ -5,6 +5,8 @@ from __future__ import annotations
 from controlplane.platform.format import duration, plain
 from controlplane.request_log.decision_story.before_words import slowest
 from controlplane.request_log.decision_story.certainty import firmness, name_of
+from controlplane.request_log.decision_story.instead import cause_of, regret_of, spared_s, unknown_regret
+from controlplane.request_log.decision_story.service_words import by_provider
 from gateway.contracts.regret import (
     ADMISSION,
     ATTEMPT,
@@ -18,7 +20,7 @@ from gateway.contracts.regret import (
 )
 from gateway.contracts.stored_decision import StoredDecision
 from gateway.pools.engines.hit_words import cause_words
-from routing.values.reasons import GATEWAY_LATE
+from routing.values.reasons import DEADLINE_PASSED, GATEWAY_LATE, QUEUE_FULL, WAIT_EXPIRED
 
 CAUSE_WORDS = {
     TRADE: "Load: waited for cached blocks",
@@ -35,31 +37,20 @@ CAUSE_WORDS = {
 
 def advice(stored: StoredDecision) -> str:
     """Return the remedy in at most two sentences."""
-    regret = stored.regret
     if not stored.decision.engine_id:
         return _rejected(stored)
     if stored.outcome == "failed":
         return "The engine failed, not the choice. Check its state on the Fleet page and its log."
-    if regret is None or not regret.cause:
-        return _nothing_better(stored)
-    return _by_part(stored, regret.cause) or _by_cause(stored, regret.cause)
+    cause = cause_of(stored)
+    return _by_part(stored, cause) or _by_cause(stored, cause) if cause else _nothing_better(stored)
 
 
 def _nothing_better(stored: StoredDecision) -> str:
     if not stored.late:
         return "Nothing. It was on time, and no other engine is known to have been faster."
-    if stored.regret is None:
+    if regret_of(stored) is None:
         return f"Whether another engine would have been faster is unknown: {unknown_regret(stored)}"
     return "No other choice would have helped: the pool was out of capacity. Check its load at that time."
-
-
-def unknown_regret(stored: StoredDecision) -> str:
-    """Return why a decision without a regret has none, as the end of a sentence."""
-    if stored.first_token_after_s is None:
-        return "no first token was received."
-    if len(stored.decision.candidates) < 2:
-        return "there was no other candidate to compare with."
-    return "an earlier attempt failed, and this older record does not contain its times."
 
 
 def _by_part(stored: StoredDecision, cause: str) -> str:
@@ -114,15 +105,28 @@ def _trade(stored: StoredDecision) -> str:
 
 
 def _rejected(stored: StoredDecision) -> str:
-    regret = stored.regret
-    if regret is not None and regret.seconds:
-        name = name_of(stored, regret.best_engine_id)
-        left = duration(regret.seconds)
-        return f"{name} would have had {left} to spare: admission is too strict. Raise its threshold."
-    if stored.decision.reason == GATEWAY_LATE:
+    if by_provider(stored) is not None:
+        return "Nothing, if the provider's cost is acceptable. Else add engines to the pools of the service."
+    reason = stored.decision.reason
+    if reason == GATEWAY_LATE:
         return _by_part(stored, GATEWAY)
+    spare = ""
+    if regret := regret_of(stored) if spared_s(stored) else None:
+        spare = f"{name_of(stored, regret.best_engine_id)} would have had {duration(regret.seconds)} to spare"
+    if reason in _LIMIT_CURES:
+        return _LIMIT_CURES[reason] if not spare else f"{spare}. {_LIMIT_CURES[reason]}"
+    if spare:
+        return f"{spare}: admission is too strict. Raise its threshold."
     if not stored.decision.candidates:
         return "Check on the Fleet page whether engines of this pool are available and how many requests are queued."
     return (
         "No engine was expected to be on time, so rejecting it saved the client the wait. Add engines or reduce load."
     )
+
+
+_LIMIT_CURES = {
+    QUEUE_FULL: "Add engines or limit the key that sends most. Raising the queue limit only lengthens the wait.",
+    WAIT_EXPIRED: "It waited as long as the policy allows. Add engines, or raise the maximum wait.",
+    DEADLINE_PASSED: "It waited until its class's deadline. Add engines, or give the class a higher priority.",
+}
+"""Rejections by a limit of the queue, which admission does not decide."""

@@ -11,15 +11,22 @@ from gateway.contracts.stored_decision import StoredDecision
 WAIT = "wait"
 """Kind of the time between the question to the router and its choice; the other kinds are causes of regret."""
 _FAILURES = {
-    "connect": "could not be reached",
-    "timeout": "did not answer in time",
-    "http_5xx": "answered with a server error",
-    "http_4xx": "rejected it",
-    "throttled": "answered that it is busy",
-    "broken_stream": "broke off its answer",
-    "no_progress": "made no progress",
-    "handoff": "handed over nothing",
+    "connect": ("could not be reached", "engine unreachable"),
+    "engine_unreachable": ("could not be reached", "engine unreachable"),
+    "timeout": ("did not answer in time", "timed out"),
+    "engine_timeout": ("did not answer in time", "timed out"),
+    "http_5xx": ("answered with a server error", "engine's server error"),
+    "http_4xx": ("rejected it", "rejected by engine"),
+    "throttled": ("answered that it is busy", "engine busy"),
+    "engine_busy": ("answered that it is busy", "engine busy"),
+    "broken_stream": ("broke off its answer", "connection lost while streaming"),
+    "no_progress": ("made no progress", "engine made no progress"),
+    "handoff": ("handed over nothing", "no KV handed over"),
+    "engine_removed": ("was removed from the fleet", "engine removed"),
+    "engine_rejects_key": ("rejected Headway's key", "engine rejected Headway's key"),
+    "reported_by_caller": ("failed, as its caller reported", "failure reported by caller"),
 }
+"""Code of a failure → what the engine did, as the end of a sentence; and the same in a table cell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +82,14 @@ def slowest(stored: StoredDecision, kind: str) -> BeforePart:
 
 def failure_words(code: str) -> str:
     """Return what failed, as the end of a sentence."""
-    return f"the engine {_FAILURES[code]}" if code in _FAILURES else f"it failed ({code})"
+    return f"the engine {_FAILURES[code][0]}" if code in _FAILURES else f"it failed ({code or 'no reason recorded'})"
+
+
+def failure_title(code: str) -> str:
+    """Return what failed, for a table cell."""
+    if code in _FAILURES:
+        return f"Failed, {_FAILURES[code][1]}"
+    return f"Failed, {code.replace('_', ' ')}" if code else "Failed"
 
 
 def before_words(stored: StoredDecision) -> str:

@@ -10,6 +10,7 @@ from controlplane.request_log.decision_story.advisory_words import what_was_anno
 from controlplane.request_log.decision_story.before_words import before_words, failure_words, slowest
 from controlplane.request_log.decision_story.certainty import beta_of, name_of, runner_up
 from controlplane.request_log.decision_story.emphasis import Words, pieces, strong
+from controlplane.request_log.decision_story.instead import instead_words, regret_of, spared_s
 from controlplane.request_log.decision_story.load_words import held_below, held_on_node, what_was_loaded
 from controlplane.request_log.decision_story.service_words import by_provider, pool_reason, provider_happened
 from gateway.contracts.regret import ATTEMPT, GATEWAY, SLOW_GATEWAY_S, TOKENIZER, Regret
@@ -18,7 +19,8 @@ from routing.values import reasons
 from routing.values.counted import count
 from routing.values.decision import Candidate
 
-WORTH_REPORTING_S = 0.01
+_REJECTED = {reasons.NO_ENGINE: "no engine was available", reasons.DEFERRED: "the fleet stayed overloaded"}
+"""Reasons that have other words if the request got no engine in the end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,15 +60,12 @@ def verdict_of(stored: StoredDecision) -> str:
 
 
 def _title(stored: StoredDecision) -> str:
-    decision, regret = stored.decision, stored.regret
-    spared_s = regret.seconds - regret.lost_s if regret is not None else 0.0
-    gained = spared_s >= WORTH_REPORTING_S
-    best = name_of(stored, regret.best_engine_id) if regret is not None else ""
+    decision, regret, instead = stored.decision, regret_of(stored), instead_words(stored)
     if (story := by_provider(stored)) is not None:
         return f"Sent to the provider {story.provider}: no pool of {story.service} could serve it"
     if not decision.engine_id:
-        sent = f"Rejected: {reasons.words(decision.reason)}"
-        return f"{sent}; {best} was expected to be on time" if gained else sent
+        sent = f"Rejected: {_rejection(stored)}"
+        return f"{sent}; {instead}" if spared_s(stored) else sent
     sent = _sent(stored)
     if stored.outcome == "failed":
         return f"{sent}; {failure_words(stored.error)}"
@@ -74,7 +73,11 @@ def _title(stored: StoredDecision) -> str:
         return sent
     if lost := _lost_words(stored, regret):
         return f"{sent}{lost}"
-    return f"{sent}; {best} would have been {duration(spared_s)} faster" if gained else f"{sent}; no engine was faster"
+    return f"{sent}; {instead}"
+
+
+def _rejection(stored: StoredDecision) -> str:
+    return _REJECTED.get(stored.decision.reason) or reasons.words(stored.decision.reason)
 
 
 def _lost_words(stored: StoredDecision, regret: Regret) -> str:
@@ -142,12 +145,16 @@ def _why_rejected(stored: StoredDecision) -> str:
     if (story := by_provider(stored)) is not None:
         tried = "; ".join(f"{strong(pool)}: {pool_reason(code)}" for pool, code in story.tried)
         return f"The pools of {story.service} did not serve it. {tried}."
-    words = f"It was rejected because {reasons.words(stored.decision.reason)}. "
+    words = f"It was rejected because {_rejection(stored)}. "
     if not stored.decision.candidates:
         return words
     best = min(stored.decision.candidates, key=lambda candidate: candidate.wait_s + candidate.compute_s)
-    took, slo = strong(duration(best.wait_s + best.compute_s)), duration(stored.ttft_slo_s)
-    return f"{words}The best engine, {name_of(stored, best.engine_id)}, was expected to take {took}; the SLO is {slo}."
+    name, took_s, regret = best.engine_id, best.wait_s + best.compute_s, regret_of(stored)
+    if regret is not None:
+        name, took_s = regret.best_engine_id, regret.best_ttft_s
+    left = "" if stored.decided_after_s < SLOW_GATEWAY_S else f", {duration(stored.decided_after_s)} after its arrival"
+    took, slo = strong(duration(took_s)), duration(stored.ttft_slo_s)
+    return f"{words}The best engine, {name_of(stored, name)}, was expected to take {took}{left}; the SLO is {slo}."
 
 
 def _happened(stored: StoredDecision) -> str:

@@ -10,12 +10,15 @@ import pytest
 from django.test import Client
 from pytest_django import DjangoAssertNumQueries
 
+from controlplane.fleet.models.pool import Pool
 from controlplane.platform.bus import get_bus
+from controlplane.policies.models.policy_version import PolicyVersion
 from controlplane.request_log.models.decision_index import DecisionIndex
 from controlplane.request_log.models.segment import Segment
 from controlplane.request_log.recent_decisions import recent_decisions
 from gateway.contracts.recent_question import RunningRequest
 from gateway.contracts.stored_decision import FailedAttempt, TokenizerWait
+from routing.policy.policy_document import RoutingPolicy
 from routing.values import reasons
 from routing.values.engine_pair import EnginePair
 from tests.controlplane.request_log.store.records import START, keep, on_time, stored
@@ -249,9 +252,37 @@ def test_documented_decision_has_the_documented_text(viewer: Client) -> None:
     assert page.count("block-found") == 12
     assert page.count("block-missing") == 6
     assert "Cause: <b>late event</b>" in page
-    assert "e-04 would have won if" in page
+    assert "e-04 would have been chosen if" in page
     assert "stored because it was late" in " ".join(page.split())
     assert "style=" not in page
+
+
+def test_failed_rows_and_pages_say_why_and_have_no_regret(viewer: Client, kept: None) -> None:
+    failed = stored("broken", START + 60, outcome="failed", error="broken_stream", first_token_after_s=1.8)
+    keep(failed, stored("odd", START + 61, outcome="failed", error="odd_code", first_token_after_s=1.8))
+    page = show(viewer, "/requests?state=failed")
+    assert "Failed, connection lost while streaming" in page
+    assert "Failed, odd code" in page
+    assert page.count('<span title="">—</span>') == 2
+    page = " ".join(show(viewer, "/requests/broken").split())
+    assert re.search(r"decision-big.>\s*—", page)
+    assert "The request failed, which does not judge the choice." in page
+    assert "against e-04" not in page
+
+
+def test_rejected_page_names_the_limit_of_its_policy_version(viewer: Client, kept: None) -> None:
+    pool = Pool.objects.select_related("policy").get(slug="pool-a")
+    routing = msgspec.to_builtins(RoutingPolicy(queue_limit=1234))
+    PolicyVersion.objects.create(policy=pool.policy, number=41, routing_document=routing)
+    keep(
+        stored(
+            "full", START + 50, engine_id="", reason="queue_full", candidates=(), outcome="rejected",
+            error="queue_full", first_token_after_s=None, cached_tokens=None, regret=None, known=(), mismatch="",
+            dispatched_after_s=None,
+        )
+    )  # fmt: skip
+    page = " ".join(show(viewer, "/requests/full").split())
+    assert '<dt>Queue limit</dt><dd title="1,234 requests, policy v41">' in page
 
 
 def test_only_people_who_may_start_a_what_if_are_offered_one(viewer: Client) -> None:
@@ -272,7 +303,7 @@ def test_decision_without_figures_is_described(viewer: Client, kept: None) -> No
     )  # fmt: skip
     keep(bare)
     page = show(viewer, "/requests/bare")
-    assert "<h1>Rejected: no engine is available; the request is queued without one</h1>" in page
+    assert "<h1>Rejected: no engine was available</h1>" in page
 
 
 def test_deleted_record_is_reported(viewer: Client, kept: None) -> None:

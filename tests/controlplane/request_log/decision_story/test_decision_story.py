@@ -9,13 +9,16 @@ import pytest
 
 from controlplane.request_log.decision_story.certainty import conditions, firmness
 from controlplane.request_log.decision_story.emphasis import text_of
+from controlplane.request_log.decision_story.instead import cause_of, instead_words, regret_of, unknown_regret
 from controlplane.request_log.decision_story.service_words import service_facts
 from controlplane.request_log.decision_story.story import Story, story_of
 from controlplane.request_log.hindsight import Hindsight
 from gateway.contracts.regret import CAUSES, Regret
 from gateway.contracts.stored_decision import FailedAttempt, ServiceStory, StoredDecision, TokenizerWait
 from routing.values import reasons
+from routing.values.decision import Decision
 from tests.controlplane.request_log.store.records import CHOSEN, OTHER, on_time, stored
+from web.request_log import decision_pictures as pictures
 
 
 def plain(text: str) -> str:
@@ -142,6 +145,60 @@ def test_a_failed_attempt_is_named_with_its_engine_and_its_regret_is_known() -> 
     assert "does not contain its times" in story_of(older).to_do
 
 
+def test_a_failed_request_has_no_regret_not_even_in_older_records() -> None:
+    failed = {"outcome": "failed", "error": "broken_stream", "first_token_after_s": 1.83}
+    assert judged(**failed).regret is None
+    older = stored(**failed, regret=Regret("engine-04", 1.0, 0.83, 0, load_s=0.83))
+    assert regret_of(older) is None
+    assert cause_of(older) == instead_words(older) == ""
+    assert plain(story_of(older).title) == "Sent to e-17 for its cache; the engine broke off its answer"
+    assert unknown_regret(older) == "the request failed, which does not judge the choice."
+
+
+@pytest.mark.parametrize("saved_s", [0.0, 0.0099, 0.0101, 2.73])
+@pytest.mark.parametrize("lost", [{}, {"gateway_s": 0.4}, {"attempt_s": 3.0}])
+@pytest.mark.parametrize("engine_id", ["engine-17", ""])
+def test_all_parts_agree_on_what_another_engine_would_have_saved(
+    saved_s: float, lost: dict[str, float], engine_id: str
+) -> None:
+    lost = lost if engine_id else {}
+    found = Regret("engine-04", 3.97 - saved_s, saved_s + sum(lost.values()), 0, load_s=saved_s, **lost)
+    record = stored(regret=found, engine_id=engine_id, **({} if engine_id else {"outcome": "rejected"}))
+    story, worth = story_of(record), saved_s >= 0.01
+    named = "e-04 would have been" in story.title or "e-04 was expected to be on time" in story.title
+    # The larger part of the loss is in the title: a lost second of the gateway hides what an engine would have saved.
+    assert named is (worth and not (lost and max(lost.values()) > saved_s))
+    assert ("e-04" in instead_words(record)) is worth
+    notes = [row["note"] for row in pictures.candidates(record)]
+    assert any("est in hindsight" in note for note in notes) is worth
+    timeline = pictures.timeline(record)
+    assert timeline is not None
+    assert bool(timeline["instead"]) is worth
+    assert bool(cause_of(record)) is (worth or bool(lost))
+
+
+@pytest.mark.parametrize(
+    ("reason", "words"),
+    [
+        (reasons.QUEUE_FULL, "limit the key that sends most"),
+        (reasons.WAIT_EXPIRED, "raise the maximum wait"),
+        (reasons.DEADLINE_PASSED, "until its class's deadline"),
+        (reasons.PREFILL_OVERLOAD, "Raise its threshold"),
+    ],
+)
+def test_the_remedy_of_a_rejection_is_that_of_its_limit(reason: str, words: str) -> None:
+    spare = Regret("engine-04", 1.13, 2.37, 4608, admission_s=2.37)
+    story = story_of(msgspec.structs.replace(rejected(), decision=rejected_by(reason), regret=spare))
+    assert words in story.to_do
+    assert "e-04 would have had" in story.to_do
+
+
+def test_a_cheaper_rival_has_no_conditions() -> None:
+    record = stored(candidates=(CHOSEN, msgspec.structs.replace(OTHER, cost=CHOSEN.cost - 1.0, wait_s=0.0)))
+    firm = firmness(record)
+    assert firm is None or conditions(record, firm) == []
+
+
 def test_unknown_regret_is_never_called_the_best_choice() -> None:
     for fields in ({"first_token_after_s": None}, {"candidates": (CHOSEN,)}):
         record = judged(**fields)
@@ -159,6 +216,10 @@ def rejected(**fields: Any) -> StoredDecision:
         engine_id="", reason=reasons.PREFILL_OVERLOAD, outcome="rejected", error=reasons.PREFILL_OVERLOAD,
         first_token_after_s=None, cached_tokens=None, dispatched_after_s=None, **fields,
     )  # fmt: skip
+
+
+def rejected_by(reason: str) -> Decision:
+    return msgspec.structs.replace(rejected().decision, reason=reason)
 
 
 def test_rejection_is_shown_with_its_prediction() -> None:
