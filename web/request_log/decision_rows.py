@@ -13,6 +13,7 @@ from django.db.models.functions import Cast
 from controlplane.fleet.models.engine import Engine
 from controlplane.platform.format import UNKNOWN, clock_time, duration, whole
 from controlplane.platform.format import count as count_words
+from controlplane.platform.format import span as span_words
 from controlplane.request_log.decision_search import FAILED, LATE, REJECTED, STATES, narrowed
 from controlplane.request_log.decision_story.advice import CAUSE_WORDS
 from controlplane.request_log.decision_story.before_words import failure_title
@@ -114,7 +115,8 @@ def strip(rows: QuerySet[DecisionIndex], span: Span, now_ms: int) -> dict[str, A
         for item in grouped
     ]
     most = max((count for _, count, _ in counts), default=0.0)
-    missed = {state: whole(sum(parts[state] for _, _, parts in counts) * bar_s) for state in MISSED}
+    missed = {state: round(sum(parts[state] for _, _, parts in counts) * bar_s) for state in MISSED}
+    total = round(sum(count for _, count, _ in counts) * bar_s)
     wide = 100 * span.bar_ms / (span.end_ms - span.begin_ms)
     return {
         "bars": [_strip_bar(span, item, most or 1.0, wide) for item in sorted(counts, key=lambda item: item[0])],
@@ -125,9 +127,24 @@ def strip(rows: QuerySet[DecisionIndex], span: Span, now_ms: int) -> dict[str, A
         "begin": clock_time(span.begin_ms / 1000),
         "end": clock_time(span.end_ms / 1000),
         "seconds": f"{bar_s:g}",
-        "total": count_words(round(sum(count for _, count, _ in counts) * bar_s), "decision"),
-        **missed,
+        "title": _finding(total, missed, span, now_ms),
+        "total": count_words(total, "decision"),
+        **{state: whole(number) for state, number in missed.items()},
     }
+
+
+def _finding(total: int, missed: dict[str, int], span: Span, now_ms: int) -> str:
+    """Return the page's title: "412 requests, 31 late, 4 failed in the last 15 min"."""
+    begin, end = span.begin_ms / 1000, span.end_ms / 1000
+    live = abs(span.end_ms - now_ms) <= 2000
+    when = f"in the last {span_words(end - begin)}" if live else f"from {clock_time(begin)} to {clock_time(end)} UTC"
+    if not total:
+        return f"No requests {when}"
+    parts = [(number, state) for state, number in missed.items() if number]
+    if [number for number, _ in parts] == [total]:
+        return f"{count_words(total, f'{parts[0][1]} request')} {when}"
+    words = "".join(f", {number:,} {state}" for number, state in parts) or ", none late, failed or rejected"
+    return f"{count_words(total, 'request')}{words} {when}"
 
 
 def _percent_of_running(span: Span, now_ms: int) -> str:

@@ -52,6 +52,7 @@ _LABELS = {
     "prompt_from": "prompt tokens, at least",
     "prompt_below": "prompt tokens, below",
 }
+_GROUPINGS = {"": "List", **GROUPS}
 _TIMES = ("since", "until", "ended_since", "ended_until")
 _REASONS = sorted(REASONS.items(), key=lambda item: item[1].lower())
 _INTERNAL = ("id", "segment", "position")
@@ -91,7 +92,7 @@ def decisions(request: HttpRequest) -> HttpResponse:
         rows=rows,
         table=table,
         heads=list_heads(sort, given),
-        groups=[(name, words, name == group) for name, words in GROUPS.items()],
+        groups=[(words, with_query(ADDRESS, **given, group=name), name == group) for name, words in _GROUPINGS.items()],
         group=group,
         sort=sort,
         exports=urlencode(given),
@@ -140,6 +141,7 @@ def decisions_tap(request: HttpRequest) -> HttpResponse:
             "after": max((row.pk for row in fresh), default=after),
             "count": len(fresh),
             "rows": render_to_string("request_log/decision_lines.html", {"rows": lines(fresh)}),
+            "title": shown["title"] if shown else "",
             "strip": render_to_string("request_log/decision_strip.html", {"strip": shown}) if shown else "",
             "states": render_to_string("request_log/decision_states.html", {"states": states}) if states else "",
             "running": render_to_string("request_log/running_lines.html", {"running": running}),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 
 import msgspec
 import pytest
@@ -155,6 +156,39 @@ def test_late_failed_and_rejected_have_their_own_filters_counts_and_shapes(viewe
     assert [cell.strip() for cell in re.findall(r'<td class="number">\s*([^<]*)', row)] == ["—", "—", "—"]
     assert "<td>—</td>" in row
     show(viewer, "/requests?state=slow", 400)
+
+
+def test_the_title_is_the_finding_of_the_time_shown(viewer: Client) -> None:
+    now = time.time()
+    assert '<h1 id="decision-title">No requests in the last 15 min</h1>' in show(viewer, "/requests")
+    keep(on_time("t-1", now - 400), stored("t-2", now - 300), *(on_time(f"s-{n}", now - n, share=0.5) for n in (5, 6)))
+    keep(stored("t-3", now - 200, outcome="failed", error="timeout"), stored("t-4", now - 4000))
+    title = '<h1 id="decision-title">{} in the last 15 min</h1>'
+    assert title.format("7 requests, 1 late, 1 failed") in show(viewer, "/requests")
+    assert title.format("1 failed request") in show(viewer, "/requests?state=failed")
+    assert title.format("5 requests, none late, failed or rejected") in show(viewer, "/requests?state=on_time")
+    assert "2 requests, 1 late from 08:00:00 to 08:00:02 UTC" in show(
+        viewer, "/requests?since=2027-01-15T08:00:00&until=2027-01-15T08:00:02"
+    )
+    news = viewer.get("/requests/tap?after=0&strip=1").json()
+    assert plain(news["title"]) == "7 requests, 1 late, 1 failed in the last 15 min"
+
+
+def plain(text: str) -> str:
+    return text.replace("\u202f", " ")
+
+
+def test_filters_fold_into_one_disclosure_with_chips_of_the_active_ones(viewer: Client) -> None:
+    page = " ".join(show(viewer, "/requests?tenant=acme&engine=engine-17&group=reason").split())
+    assert re.search(r'<details class="decision-filters">\s*<summary class="button">.*?Filters\s*<b>2</b>', page)
+    assert page.count('aria-label="Remove the filter ') == 2
+    assert '<input type="hidden" name="group" value="reason">' in page
+    assert 'href="/requests?tenant=acme&amp;engine=engine-17&amp;group=cause"' in unordered(page)
+    assert '<details class="decision-filters" open>' in show(viewer, "/requests?ttft_from=fast", 400)
+
+
+def unordered(page: str) -> str:
+    return page.replace("engine=engine-17&amp;tenant=acme", "tenant=acme&amp;engine=engine-17")
 
 
 def test_requests_that_still_run_come_first_where_late_ones_are_listed(viewer: Client) -> None:

@@ -1,6 +1,6 @@
 /* The live tap: polls every second for new records, and inserts them unless the operator is reading. */
 
-import { byId, find } from '../shell/element.js';
+import { byId, find, setText } from '../shell/element.js';
 
 const EVERY_MS = 1000;
 const STRIP_EVERY = 5;
@@ -79,12 +79,16 @@ export class Tap {
     }
   }
 
-  /** @param {{ after: string, count: number, rows: string, strip?: string, states?: string, running?: string }} news */
-  #take({ after, count, rows, strip, states, running }) {
+  /**
+   * @param {{ after: string, count: number, rows: string, strip?: string, states?: string, running?: string,
+   *   title?: string }} news
+   */
+  #take({ after, count, rows, strip, states, running, title }) {
     this.after = after;
     if (strip && !this.paused) {
       replaceUnread(document.getElementById('decision-states'), states);
       replaceUnread(document.getElementById('running-rows'), running);
+      if (title) setText(byId('decision-title'), title);
     }
     const body = document.getElementById('strip-body');
     if (strip && body && !body.querySelector('.strip-brush')) {
