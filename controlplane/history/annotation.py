@@ -20,6 +20,7 @@ CALM_S = 10.0
 """Failed requests within this time of a loss or restart belong to it."""
 EVENTS = {"lost": "engine.lost", "restarted": "engine.restart"}
 """Kinds of markers that are audit events, too, and their verbs."""
+_WAS_LOST = "; it was lost"
 _QUIET_STATES = frozenset({"serving"})
 _STARTS = frozenset({"starting", "started", "joined", "unknown"})
 
@@ -146,6 +147,13 @@ class AnnotationLog:
     ) -> None:
         self._number += 1
         self._markers.append(Annotation(self._number, at, kind, label, text, pool_id, engine_id, replaces))
+
+
+def event_verb(marker: Annotation) -> str:
+    """Return the verb of the audit event that the marker is, too; empty if it is none."""
+    if marker.kind == "back":
+        return "engine.back" if marker.text.endswith(_WAS_LOST) else ""
+    return EVENTS.get(marker.kind, "")
 
 
 def without_replaced(markers: Iterable[Annotation]) -> list[Annotation]:

@@ -20,7 +20,7 @@ import msgspec
 from celery import shared_task
 from django.db import DatabaseError, transaction
 
-from controlplane.history.annotation import EVENTS, Annotation
+from controlplane.history.annotation import Annotation, event_verb
 from controlplane.history.bucket import Column
 from controlplane.history.collector import FINE_S, FleetCollector, fleet_collector
 from controlplane.history.merge import merged_by
@@ -89,9 +89,9 @@ def store_finished(collector: FleetCollector, columns: Sequence[Column], at: flo
 
 
 def _record_events(markers: Sequence[Annotation]) -> None:
-    """Write an audit event for each lost or restarted engine, unless another process has stored its marker."""
+    """Write an audit event for each engine that is lost, restarted, or back from a loss, once for all processes."""
     for marker in markers:
-        verb = EVENTS.get(marker.kind, "")
+        verb = event_verb(marker)
         known = AuditEvent.objects.filter(verb=verb, object_id=marker.engine_id, after__at=marker.at)
         if verb and not known.exists():
             after, pool = {"at": marker.at}, marker.pool_id

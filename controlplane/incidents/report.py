@@ -7,11 +7,12 @@ from typing import Any
 
 from controlplane.access.audit_search import visible_events
 from controlplane.incidents import words
+from controlplane.incidents.course import regions_of, timeline_of
 from controlplane.incidents.models.incident import Incident, IncidentState
 from controlplane.incidents.notices import episode_of
 from controlplane.objectives.objective import target_of
 from controlplane.platform.actor import PROGRAM, Actor
-from controlplane.platform.format import percent
+from controlplane.platform.format import UNKNOWN, percent
 from controlplane.platform.models.api_key import ApiKey
 from controlplane.platform.models.audit_event import AuditEvent
 from controlplane.platform.role import Role
@@ -37,7 +38,13 @@ MAX_CHANGES = 40
 MAX_ROWS = 12
 NO_CLASS = "none or others"
 """Label of requests without an SLO class, and of those whose class no row names."""
-TABLES = (("Tenants", "tenants"), ("API keys", "keys"), ("SLO classes", "classes"), ("Prompt lengths", "lengths"))
+TABLES = (
+    ("Regions", "regions"),
+    ("Tenants", "tenants"),
+    ("API keys", "keys"),
+    ("SLO classes", "classes"),
+    ("Prompt lengths", "lengths"),
+)
 """Title and dimension of each table of requests hit."""
 _OWN = ("incident.", "audit.")
 _OF_CAUSES = {
@@ -56,7 +63,8 @@ def report_of(incident: Incident, actor: Actor) -> dict[str, Any]:
     """Return the report as JSON values, with what the actor may see of other objects."""
     episode = episode_of(incident)
     hit = words.all_hit(episode)
-    names = _key_names(episode, actor)
+    names, target = _key_names(episode, actor), target_of(incident.pool)
+    rows = {name: _rows(episode, name, target) for name in ("tenants", "keys", "lengths", "classes")}
     return {
         "number": incident.pk,
         "title": incident.title,
@@ -67,7 +75,7 @@ def report_of(incident: Incident, actor: Actor) -> dict[str, Any]:
         "last_bad_at": incident.last_bad_at.isoformat(),
         "closed_at": incident.closed_at.isoformat() if incident.closed_at else None,
         "acknowledged_by": incident.acknowledged_by,
-        "wrong": _wrong(episode, target_of(incident.pool)),
+        "wrong": _wrong(episode, target),
         "why": words.why(episode),
         "cure": words.cure(episode),
         "certain": episode.certain,
@@ -85,15 +93,13 @@ def report_of(incident: Incident, actor: Actor) -> dict[str, Any]:
             for item in episode.causes
         ],
         "hit": _counts(hit),
-        "tenants": _rows(episode, "tenants"),
-        "keys": [{**row, "label": names.get(row["name"], row["name"] or "others")} for row in _rows(episode, "keys")],
-        "lengths": sorted(_rows(episode, "lengths"), key=lambda row: _length_order(row["name"])),
-        "classes": [{**row, "label": row["name"] or NO_CLASS} for row in _rows(episode, "classes")],
+        "regions": [_row(name, counts, {}, target) for name, counts in regions_of(incident, episode, actor).items()],
+        "tenants": rows["tenants"],
+        "keys": [{**row, "label": names.get(row["name"], row["name"] or "others")} for row in rows["keys"]],
+        "lengths": sorted(rows["lengths"], key=lambda row: _length_order(row["name"])),
+        "classes": [{**row, "label": row["name"] or NO_CLASS} for row in rows["classes"]],
         "changes": changes_before(incident, episode, actor),
-        "timeline": [
-            {"at": entry.at.isoformat(), "kind": entry.kind, "text": entry.text, "by": entry.by}
-            for entry in incident.entries.all()
-        ],
+        "timeline": timeline_of(incident, actor),
     }
 
 
@@ -163,22 +169,25 @@ def _key_names(episode: Episode, actor: Actor) -> dict[str, str]:
     return {key.key_id: f"{key.name} ({key.prefix}…)" for key in keys}
 
 
-def _rows(episode: Episode, dimension: str) -> list[dict[str, Any]]:
+def _rows(episode: Episode, dimension: str, target: float) -> list[dict[str, Any]]:
     """Return the rows of one dimension with the most missed requests; further ones are together in the last row."""
     hit, before = episode.hit.get(dimension, {}), episode.before.get(dimension, {})
     ranked = sorted(
         (row for row in hit if row != OTHERS), key=lambda row: (-missed(hit[row]), -requests(hit[row]), row)
     )
     shown, rest = ranked[:MAX_ROWS], [*ranked[MAX_ROWS:], OTHERS]
-    rows = [_row(name, hit[name], before) for name in shown]
+    rows = [_row(name, hit[name], before, target) for name in shown]
     others = (sum(hit[row][column] for row in rest if row in hit) for column in range(4))
     together: Outcomes = (next(others), next(others), next(others), next(others))
-    return [*rows, _row(OTHERS, together, before)] if requests(together) else rows
+    return [*rows, _row(OTHERS, together, before, target)] if requests(together) else rows
 
 
-def _row(name: str, counts: Outcomes, before: Table) -> dict[str, Any]:
+def _row(name: str, counts: Outcomes, before: Table, target: float) -> dict[str, Any]:
+    """Return one row. `burn`: how many times as fast as the target allows its requests used up the error budget."""
     usual = on_time_share(before[name]) if name and name in before else None
-    return {"name": name, **_counts(counts), "on_time": on_time_share(counts), "before": usual}
+    share = on_time_share(counts)
+    burn = None if share is None or target >= 1.0 else (1.0 - share) / (1.0 - target)
+    return {"name": name, **_counts(counts), "on_time": share, "before": usual, "burn": burn}
 
 
 def _counts(counts: Outcomes) -> dict[str, int]:
@@ -189,6 +198,11 @@ def _counts(counts: Outcomes) -> dict[str, int]:
         "rejected": counts[REJECTED],
         "missed": missed(counts),
     }
+
+
+def burn_words(burn: float | None) -> str:
+    """Return how fast the error budget was used, such as 6.2×."""
+    return UNKNOWN if burn is None else f"{burn:.1f}×"
 
 
 def length_label(name: str) -> str:
@@ -216,18 +230,18 @@ def markdown_of(report: dict[str, Any]) -> str:
     lines += [
         f"- {item['finding']} (confidence {item['confidence']:.2f}). {item['evidence']}" for item in report["causes"]
     ]
-    for title, name in TABLES:
+    for title, name in (item for item in TABLES if report[item[1]] or item[1] != "regions"):
         lines += [
             "",
             f"## {title} hit",
             "",
-            f"| {title} | Requests | Late | Failed | Rejected | On time |",
-            "|---|--:|--:|--:|--:|--:|",
+            f"| {title} | Requests | Late | Failed | Rejected | On time | Burn |",
+            "|---|--:|--:|--:|--:|--:|--:|",
         ]
         for row in report[name]:
             label = length_label(row["name"]) if name == "lengths" else row.get("label") or row["name"] or "others"
             figures = " | ".join(f"{row[column]:,}" for column in ("requests", "late", "failed", "rejected"))
-            lines.append(f"| {_cell(label)} | {figures} | {percent(row['on_time'])} |")
+            lines.append(f"| {_cell(label)} | {figures} | {percent(row['on_time'])} | {burn_words(row['burn'])} |")
     lines += ["", "## What changed before", ""]
     lines += [
         f"- {item['at']} ({item['before_s']} s before): {item['verb']} {_cell(item['object'])} by {_cell(item['by'])}: "

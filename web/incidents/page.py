@@ -16,7 +16,7 @@ from controlplane.fleet.models.pool import Pool
 from controlplane.incidents import handling, words
 from controlplane.incidents.models.incident import Incident, IncidentState
 from controlplane.incidents.notices import episode_of
-from controlplane.incidents.report import length_label, markdown_of, report_of
+from controlplane.incidents.report import burn_words, length_label, markdown_of, report_of
 from controlplane.notifications.changing import silence_incident
 from controlplane.objectives.objective import target_of
 from controlplane.platform.actor import Actor
@@ -169,8 +169,10 @@ def _page(request: HttpRequest, shown: Incident, *, problem: str = "", status: i
     episode, report, pool = episode_of(shown), report_of(shown, actor), handling.pool_of(shown)
     for row in report["lengths"]:
         row["label"] = length_label(row["name"])
-    for row in report["tenants"]:
+    for row in (*report["tenants"], *report["regions"]):
         row["label"] = row["name"] or "others"
+    for row in (row for _, name, _ in _TABLES for row in report[name]):
+        row["burn"] = burn_words(row["burn"])
     context = shell_context(
         request,
         page=PAGE,
@@ -179,7 +181,10 @@ def _page(request: HttpRequest, shown: Incident, *, problem: str = "", status: i
         problem=problem,
         lasted=span(((shown.closed_at or now) - shown.onset).total_seconds()),
         steps=_steps(shown, episode, now),
-        tables=[(title, name, head, report[name]) for title, name, head in _TABLES],
+        tables=[
+            (title, name, head, report[name]) for title, name, head in _TABLES if report[name] or name != "regions"
+        ],
+        timeline=[{**entry, "at": datetime.fromisoformat(entry["at"])} for entry in report["timeline"]],
         picture=_picture(shown, actor, now),
         may_act=may(actor, Role.OPERATOR, pool) and (pool is not None or not shown.pool),
         notified=notified(shown.pk),
@@ -201,6 +206,7 @@ _LABELS = {
     "capacity": "Open capacity",
 }
 _TABLES = (
+    ("Regions hit", "regions", "Region"),
     ("Tenants hit", "tenants", "Tenant"),
     ("API keys hit", "keys", "Key"),
     ("SLO classes hit", "classes", "SLO class"),

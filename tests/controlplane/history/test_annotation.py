@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from controlplane.history.annotation import MAX_MARKERS, WAVE_S, Annotation, AnnotationLog, without_replaced
+from controlplane.history.annotation import MAX_MARKERS, WAVE_S, Annotation, AnnotationLog, event_verb, without_replaced
 from gateway.contracts.fleet_sample import EngineFaults, FleetSample
 
 
@@ -42,6 +42,16 @@ def test_recovery_marker_names_the_state_before(samples: list[FleetSample]) -> N
     log = AnnotationLog(300)
     log.follow(lost, with_engine(lost, state="serving"))
     assert log.recent()[0].text == "e-01 serves again; it was lost"
+    assert event_verb(log.recent()[0]) == "engine.back"
+
+
+@pytest.mark.parametrize("state", ["hot", "degraded"])
+def test_only_a_return_from_a_loss_is_an_audit_event(samples: list[FleetSample], state: str) -> None:
+    before = with_engine(samples[0], state=state)
+    log = AnnotationLog(300)
+    log.follow(before, with_engine(before, state="serving"))
+    assert log.recent()[0].kind == "back"
+    assert event_verb(log.recent()[0]) == ""
 
 
 def test_first_start_is_not_a_recovery(samples: list[FleetSample]) -> None:

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from django.db import transaction
 from django.utils import timezone
 
+from controlplane.fleet.models.engine import Engine
 from controlplane.fleet.models.pool import Pool
+from controlplane.fleet.models.region import Region
 from controlplane.incidents import words
 from controlplane.incidents.handling import acknowledge, add_note, close, visible_incidents
-from controlplane.incidents.report import length_label, markdown_of, report_of
+from controlplane.incidents.notices import episode_of
+from controlplane.incidents.report import burn_words, length_label, markdown_of, report_of
+from controlplane.objectives.objective import target_of
 from controlplane.platform import audit
-from controlplane.platform.actor import Actor, command, person
+from controlplane.platform.actor import Actor, command, person, program
 from controlplane.platform.field_problems import InvalidFieldsError
 from controlplane.platform.models.audit_event import AuditEvent
 from controlplane.platform.roles import NotAllowedError
@@ -21,7 +27,8 @@ from planning.incidents import causes
 from planning.incidents.causes import IncidentCause
 from planning.incidents.signs import ALL
 from tests.controlplane.incidents.scene import HOUR, JobScene
-from tests.web.role_clients import make_person
+from tests.controlplane.request_log.store.records import keep, on_time, stored
+from tests.web.role_clients import make_person, make_pool
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("bus")]
 ROOT = Path(__file__).resolve().parents[3]
@@ -48,6 +55,76 @@ def test_a_report_has_the_tenants_hit_exactly_and_what_changed_before() -> None:
     assert f"| chat | {report['classes'][0]['requests']:,} |" in text
     assert f"| acme | {report['tenants'][0]['requests']:,} |" in text
     assert "**Why.** Tenant acme" in text
+
+
+def test_rows_state_how_fast_they_burned_the_error_budget() -> None:
+    report = report_of(JobScene().flood(), OPERATOR)
+    target = target_of("pool-0")
+    for name in ("tenants", "keys", "classes", "lengths"):
+        for row in report[name]:
+            burned = row["missed"] / row["requests"] / (1 - target)
+            assert row["burn"] == pytest.approx(burned)
+            assert f" | {burned:.1f}× |" in markdown_of(report)
+    assert burn_words(None) == "—"
+
+
+@pytest.mark.parametrize(("verb", "kind", "text"), [
+    ("engine.lost", "lost", "e-03 is lost: health timed out"),
+    ("engine.back", "back", "e-03 serves again; it was lost"),
+    ("engine.restart", "restarted", "e-03 restarted as incarnation 2"),
+    ("engine.quarantine", "quarantined", "e-03 is quarantined: no probe answered"),
+    ("engine.readmit", "back", "e-03 gets all of its work again: probes answer"),
+])  # fmt: skip
+def test_the_timeline_has_what_happened_to_engines_meanwhile(verb: str, kind: str, text: str) -> None:
+    incident = JobScene().flood()
+    engine = Engine.objects.create(pool=make_pool("pool-0"), name="e-03", engine_id="engine-3", url="http://e-03")
+    why = text.removeprefix("e-03 is quarantined: ").removeprefix("e-03 gets all of its work again: ")
+    at = incident.onset + timedelta(seconds=5)
+    with transaction.atomic():
+        stored = audit.record(program("t"), verb, "engine", engine.engine_id, pool="pool-0", after={"x": 1}, why=why)
+        for pool, shift in (("other", 5), ("pool-0", -4000)):
+            elsewhere = audit.record(program("t"), verb, "engine", engine.engine_id, pool=pool, why="elsewhere")
+            AuditEvent.objects.filter(pk=elsewhere.pk).update(at=incident.onset + timedelta(seconds=shift))
+    AuditEvent.objects.filter(pk=stored.pk).update(at=at)
+    timeline = report_of(incident, OPERATOR)["timeline"]
+    assert {"at": at.isoformat(), "kind": kind, "text": text, "by": ""} in timeline
+    assert not any("elsewhere" in entry["text"] for entry in timeline)
+    assert timeline == sorted(timeline, key=lambda entry: entry["at"])
+
+
+def test_an_event_of_the_history_has_the_time_of_the_event_not_of_its_record() -> None:
+    incident = JobScene().flood()
+    happened = incident.onset.timestamp() + 1.0
+    with transaction.atomic():
+        audit.record(program("t"), "engine.lost", "engine", "e", pool="pool-0", after={"at": happened}, why="gone")
+    entry = next(entry for entry in report_of(incident, OPERATOR)["timeline"] if entry["kind"] == "lost")
+    assert datetime.fromisoformat(entry["at"]).timestamp() == pytest.approx(happened)
+
+
+def test_a_fleet_wide_incident_counts_requests_by_the_region_of_their_pool() -> None:
+    incident = JobScene().flood()
+    for slug, region in (("pool-a", "eu"), ("pool-b", "us"), ("pool-c", "us")):
+        pool = make_pool(slug)
+        pool.region = Region.objects.get_or_create(slug=region, defaults={"name": region.upper()})[0]
+        pool.save()
+    begin = episode_of(incident).counted_from
+    late: dict[str, Any] = {"finished_after_s": 4.0}
+    keep(
+        stored("r-1", begin + 1, pool_id="pool-a", **late),
+        stored("r-2", begin + 1, pool_id="pool-b", outcome="failed", error="timeout", **late),
+        stored("r-3", begin + 2, pool_id="pool-c", **late),
+        on_time("r-4", begin + 2, share=0.25, finished_after_s=1.0),
+        stored("r-5", begin - 60, pool_id="pool-a", **late),
+        stored("r-6", begin + 1, pool_id="pool-a", outcome="cancelled", late=False, **late),
+    )
+    assert report_of(incident, OPERATOR)["regions"] == []
+    incident.pool = ""
+    rows = {row["name"]: row for row in report_of(incident, OPERATOR)["regions"]}
+    assert {name: (row["requests"], row["late"], row["failed"]) for name, row in rows.items()} == {
+        "EU": (5, 1, 0), "US": (2, 1, 1),
+    }  # fmt: skip
+    assert rows["EU"]["on_time"] == pytest.approx(0.8)
+    assert "## Regions hit" in markdown_of(report_of(incident, OPERATOR))
 
 
 def test_a_publish_right_before_the_onset_is_the_cause() -> None:

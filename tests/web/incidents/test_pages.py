@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from django.db import transaction
 from django.test import Client
 from django.urls import reverse
 
 from controlplane.fleet.models.pool import Pool
 from controlplane.incidents.models.incident import Incident
 from controlplane.incidents.notices import episode_of, publish_notices
+from controlplane.incidents.report import burn_words, report_of
+from controlplane.platform import audit
+from controlplane.platform.actor import program
 from controlplane.platform.bus import get_bus
+from controlplane.platform.models.audit_event import AuditEvent
 from controlplane.trials.models.whatif import WhatIf
 from tests.controlplane.incidents.scene import JobScene
 from tests.controlplane.platform.api.world import make_world
@@ -55,6 +61,19 @@ def test_the_page_says_what_why_whom_and_what_to_do(incident: Incident, operator
     ended = f"ended_since={counted.counted_from:.3f}&amp;ended_until={counted.counted_to:.3f}"
     assert f"/requests?{ended}&amp;pool=pool-0&amp;tenant=acme" in text
     assert "<html" not in operator.get(f"/incidents/{incident.pk}?fragment=1").content.decode()
+
+
+def test_the_page_has_the_events_of_engines_and_the_burn_of_each_class(incident: Incident, operator: Client) -> None:
+    at = incident.onset + timedelta(seconds=3)
+    with transaction.atomic():
+        stored = audit.record(program("t"), "engine.lost", "engine", "e", pool="pool-0", why="e-03 is lost: silent")
+    AuditEvent.objects.filter(pk=stored.pk).update(at=at)
+    text = " ".join(operator.get(f"/incidents/{incident.pk}").content.decode().split())
+    assert re.search(rf"<b>Lost</b><time[^>]*>{at:%H:%M:%S}</time>\s*<p>e-03 is lost: silent</p>", text)
+    chat = next(row for row in report_of(incident, program("t"))["classes"] if row["name"] == "chat")
+    classes = text.partition('id="classes-title"')[2].partition("</section>")[0]
+    assert f'<td class="number">{burn_words(chat["burn"])}</td>' in classes
+    assert "Regions hit" not in text
 
 
 def test_buttons_acknowledge_note_and_close(incident: Incident, operator: Client) -> None:

@@ -1,0 +1,92 @@
+"""The course of an incident: its own entries, what happened to engines and policies meanwhile, and regions hit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from django.db.models import F, FloatField, Sum, Value
+from django.utils import timezone
+
+from controlplane.access.audit_search import visible_events
+from controlplane.fleet.models.engine import Engine
+from controlplane.fleet.visibility import visible_pools
+from controlplane.incidents.models.incident import Incident
+from controlplane.platform.actor import PROGRAM, Actor
+from controlplane.platform.models.audit_event import AuditEvent
+from controlplane.request_log.models.decision_index import DecisionIndex
+from planning.incidents.episodes import CLOSES_AFTER_S, Episode
+from planning.incidents.signs import NONE, Outcomes
+
+EARLY = timedelta(seconds=30)
+"""Events this long before the onset are shown: engines are quarantined before requests feel their loss."""
+LONGEST_MS = 3_600_000
+"""Maximum duration of a request in milliseconds, by which rows are found by their arrival."""
+MAX_EVENTS = 60
+EVENTS: Mapping[str, tuple[str, str]] = {
+    "engine.lost": ("lost", ""),
+    "engine.back": ("back", ""),
+    "engine.restart": ("restarted", ""),
+    "engine.exit": ("exited", ""),
+    "engine.quarantine": ("quarantined", "{} is quarantined"),
+    "engine.probation": ("returning", "{} gets work again, more by and by"),
+    "engine.readmit": ("back", "{} gets all of its work again"),
+    "engine.drain": ("draining", "{} is drained"),
+    "engine.maintain": ("maintenance", "{} is put into maintenance"),
+    "engine.ready": ("ready", "{} is returned to service"),
+    "policy.publish": ("published", "a policy version is published"),
+    "policy.roll_back": ("rolled back", "the policy is rolled back"),
+}
+"""Verb of an audit event → kind of its entry, and its words with the engine's name; without words, its reason."""
+
+
+def timeline_of(incident: Incident, actor: Actor) -> list[dict[str, Any]]:
+    """Return the entries, and the visible events of engines and policies from before the onset to after the end."""
+    entries = [
+        {"at": entry.at.isoformat(), "kind": entry.kind, "text": entry.text, "by": entry.by}
+        for entry in incident.entries.all()
+    ]
+    end = (incident.closed_at or timezone.now()) + timedelta(seconds=CLOSES_AFTER_S)
+    events = visible_events(actor).filter(at__gte=incident.onset - EARLY, at__lte=end, verb__in=EVENTS)
+    if incident.pool:
+        events = events.filter(pool_slug__in=("", incident.pool))
+    shown = list(events.order_by("at", "id")[:MAX_EVENTS])
+    ids = {event.object_id for event in shown if event.object_kind == "engine"}
+    names = dict(Engine.objects.filter(engine_id__in=ids).values_list("engine_id", "name")) if ids else {}
+    return sorted([*entries, *(_entry(event, names) for event in shown)], key=lambda entry: entry["at"])
+
+
+def _entry(event: AuditEvent, names: Mapping[str, str]) -> dict[str, Any]:
+    kind, words = EVENTS[event.verb]
+    said = words.format(names.get(event.object_id, event.object_id))
+    # The job that stores losses and restarts runs after them.
+    known = event.after.get("at") if isinstance(event.after, dict) else None
+    at = datetime.fromtimestamp(known, UTC) if isinstance(known, int | float) else event.at
+    by = "" if event.via == PROGRAM else event.actor_name
+    return {"at": at.isoformat(), "kind": kind, "text": ": ".join(part for part in (said, event.why) if part), "by": by}
+
+
+def regions_of(incident: Incident, episode: Episode, actor: Actor) -> dict[str, Outcomes]:
+    """Return the ended requests on time, late, failed and rejected by region; {} if all were in one region.
+
+    They are counted in the request log, sampled ones weighted up.
+    """
+    if incident.pool:
+        return {}
+    regions = dict(visible_pools(actor).values_list("slug", "region__name"))
+    if len(set(regions.values())) < 2:
+        return {}
+    begin_ms, end_ms = int(episode.counted_from * 1000), int(episode.counted_to * 1000)
+    rows = DecisionIndex.objects.filter(
+        at_ms__gte=begin_ms - LONGEST_MS, at_ms__lt=end_ms, ended_ms__gte=begin_ms, ended_ms__lt=end_ms
+    ).filter(pool__in=regions, outcome__in=("completed", "failed", "rejected"))
+    weight = Sum(Value(1.0) / F("share"), output_field=FloatField())
+    counts: dict[str, list[float]] = {}
+    for item in rows.order_by().values("pool", "outcome", "late").annotate(count=weight):
+        column = {"failed": 2, "rejected": 3}.get(item["outcome"], int(item["late"]))
+        counts.setdefault(regions[item["pool"]], [float(number) for number in NONE])[column] += item["count"]
+    return {
+        region: (round(found[0]), round(found[1]), round(found[2]), round(found[3]))
+        for region, found in sorted(counts.items())
+    }
