@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import msgspec
 from django.db.models import Sum
 
 from controlplane.fleet.models.pool import Pool
+from controlplane.platform.models.job_run import JobRun, JobState
 from controlplane.policies.upgrade import live_routing_of
 from controlplane.request_log.models.segment import Retention, Segment
 from controlplane.request_log.store.segments import recorded_span, recorded_traffic
@@ -21,7 +23,7 @@ from routing.values.prepared_struct import prepared
 
 STEP_S = 900.0
 """Close to the step of the paper's Fig. 3. Peaks shorter than a quarter of an hour are averaged out."""
-READ_BYTES = 8 << 20
+READ_BYTES = 32 << 20
 """From a longer log, one in n requests is read and counts n times."""
 ROWS_APART = 8
 """Limit on skipped rows within a segment, beyond which whole segments are skipped. A quiet fleet has few segments per
@@ -46,6 +48,12 @@ class LoggedDemand:
     """Number of requests read."""
     every: int
     """Sampling interval: one of this many requests was read."""
+
+    def last_days(self, days: float) -> LoggedDemand:
+        """Return the demand of the last days; `requests` stays the number of all requests read."""
+        steps = max(1, int(days * 86_400 // STEP_S))
+        since = max(self.since, self.until - steps * STEP_S)
+        return replace(self, regions={name: values[-steps:] for name, values in self.regions.items()}, since=since)
 
 
 @dataclass(slots=True)
@@ -88,8 +96,12 @@ class _PoolWork:
         }
 
 
-def logged_demand(now: float, days: float) -> LoggedDemand | None:
+def logged_demand(
+    now: float, days: float, progress: Callable[[float], None] = lambda _share: None
+) -> LoggedDemand | None:
     """Return the demand of the last `days` before `now` (unix seconds); None: the log is empty.
+
+    `progress` receives the share of the span that has been read, 0..1.
 
     Only steps that the log covers completely are included. A forwarded request counts in the region of its first
     contact. Requests of deleted pools are left out.
@@ -110,9 +122,21 @@ def logged_demand(now: float, days: float) -> LoggedDemand | None:
     every, requests = segments * rows, 0
     for row in recorded_traffic(first * STEP_S, last * STEP_S, segments=segments, rows=rows):
         requests += 1
+        progress((row.arrived_at - first * STEP_S) / ((last - first) * STEP_S))
         if (pool := pools.get(row.pool)) is not None:
             pool.add(int(row.arrived_at // STEP_S), row)
     return LoggedDemand(_by_region(pools, first, last, every), first * STEP_S, last * STEP_S, requests, every)
+
+
+def demand_now() -> dict[str, float]:
+    """Return the demand per region that Automation last measured, in busy engines; empty if it measured none."""
+    runs = JobRun.objects.filter(job="scaling", state=JobState.ACTIVE)
+    measured: dict[int, Any] = dict(runs.values_list("shard", "plan__demand"))
+    regions: dict[str, float] = {}
+    for pool, region in Pool.objects.values_list("pk", "region__slug"):
+        if isinstance(demand := measured.get(pool), int | float):
+            regions[region] = regions.get(region, 0.0) + demand
+    return regions
 
 
 def _by_region(pools: Mapping[str, _PoolWork], first: int, last: int, every: int) -> dict[str, list[float]]:

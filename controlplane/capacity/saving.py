@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from random import Random
 
-from controlplane.capacity.demand import STEP_S, LoggedDemand, logged_demand
+from controlplane.capacity.demand import STEP_S, LoggedDemand
 from controlplane.fleet.models.engine import Engine
 from planning.capacity.capacity_plan import CapacityPlan, CapacityQuestion, SavingRange, capacity_plan
 from routing.values.counted import count
@@ -29,6 +29,18 @@ class Prices:
 
 
 @dataclass(frozen=True, slots=True)
+class FleetSize:
+    """A number of engines under the recorded demand."""
+
+    engines: int
+    busy: float
+    """Busy share at the shared peak; above 1, requests wait or are rejected."""
+    above_target_h: float
+    """Hours of the log in which they are busier than the target."""
+    overloaded_h: float
+
+
+@dataclass(frozen=True, slots=True)
 class InstallationPlan:
     """The plan, with its inputs."""
 
@@ -36,6 +48,19 @@ class InstallationPlan:
     demand: LoggedDemand
     present: dict[str, int]
     """Registered engines by region."""
+    utilization: float
+    """Target share of an engine's busy time at the peak."""
+
+    def size(self, engines: int) -> FleetSize:
+        """Return how this number of engines (> 0) serves the demand, shared by all regions."""
+        total = [sum(step) for step in zip(*self.demand.regions.values(), strict=True)]
+        hours = STEP_S / 3600
+        return FleetSize(
+            engines,
+            max(total) / engines,
+            hours * sum(busy > self.utilization * engines for busy in total),
+            hours * sum(busy > engines for busy in total),
+        )
 
     @property
     def span_s(self) -> float:
@@ -54,14 +79,9 @@ class InstallationPlan:
         return " ".join(sentences)
 
 
-def installation_plan(now: float, asked: Prices) -> InstallationPlan | None:
-    """Return the plan for the last days before `now` (unix seconds); None if the log covers no full quarter of an hour.
-
-    Raises ValueError for invalid prices and shares.
-    """
-    demand = logged_demand(now, asked.days)
-    if demand is None or not demand.regions:
-        return None
+def installation_plan(logged: LoggedDemand, asked: Prices) -> InstallationPlan:
+    """Return the plan for the last days of the demand. Raises ValueError for invalid prices, shares, and no regions."""
+    demand = logged.last_days(asked.days)
     question = CapacityQuestion(
         demand=demand.regions,
         step_s=STEP_S,
@@ -73,7 +93,7 @@ def installation_plan(now: float, asked: Prices) -> InstallationPlan | None:
     for region in Engine.objects.values_list("pool__region__slug", flat=True):
         present[region] = present.get(region, 0) + 1
     # A fixed seed: the same log gives the same range at each reload.
-    return InstallationPlan(capacity_plan(question, Random(0)), demand, present)
+    return InstallationPlan(capacity_plan(question, Random(0)), demand, present, asked.utilization)
 
 
 def range_words(saving: SavingRange | None) -> str:

@@ -43,6 +43,8 @@ app.conf.imports = [
     "controlplane.trials.canary.holdback",
     "controlplane.policies.scheduled_publishes",
     "controlplane.usage.job",
+    "controlplane.capacity.job",
+    "controlplane.fleet.sovereignty.cost",
 ]
 app.conf.task_default_queue = job_queues("jobs")[0]
 app.conf.task_routes = {"controlplane.probe": {"queue": job_queues("probe")[0]}}
@@ -79,6 +81,8 @@ SCHEDULE_S = {
     "store_usage": 1.0,
     "shadows": 2.0,
     "whatif": 1.0,
+    "sovereignty_cost": 1.0,
+    "capacity": 5.0,
     "scheduled_publish": 2.0,
     "housekeeping": 60.0,
 }

@@ -99,6 +99,8 @@ NEEDS: Mapping[str, Callable[[WorkCounts], bool]] = {
     "engine_actions": _any("actions"),
     "preflight": _any("free preflight"),
     "whatif": _any("free whatif"),
+    "sovereignty_cost": _any("free sovereignty_cost"),
+    "capacity": _any("free capacity"),
     "engine_addresses": _any("engines"),
     "discovery": lambda _: any(not source.lists_all for source in settings.DISCOVERY),
     "watched_discovery": lambda _: any(source.lists_all for source in settings.DISCOVERY),

@@ -1,6 +1,6 @@
 """The cost of sovereignty rules: a small fleet of the same regions, simulated with and without them.
 
-`python -m simulator.regions.sovereignty_cost` reads a CostQuestion (JSON) and writes a SovereigntyCost. Each region in
+`python -m simulator.regions.sovereignty_cost` is the child process that reads a CostQuestion. Each region in
 turn is busy, with more clients than its engines can hold, while the others are quiet; figures are means. The traffic is
 the chat of `wild`, in equal parts from the tenants that the rules name and one other tenant.
 """
@@ -8,12 +8,13 @@ the chat of `wild`, in equal parts from the tenants that the rules name and one 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
 from routing.regions.sovereignty import SovereigntyDocument, SovereigntyRule
 from routing.values.prepared_struct import prepared
+from simulator.child_task import OnShare, serve_task
 from simulator.regions.region_report import RegionReport
 
 MOST_ENGINES = 8
@@ -53,19 +54,29 @@ class SovereigntyCost(msgspec.Struct, frozen=True):
     """Results by omitted rule, for the first MOST_RULES rules."""
 
 
-def cost_of(question: CostQuestion) -> SovereigntyCost:
-    """Simulate the fleets; raise ValueError if fewer than two or more than MOST_REGIONS regions have engines."""
+def cost_of(question: CostQuestion, progress: OnShare = lambda _share: None) -> SovereigntyCost:
+    """Simulate the fleets, and report the completed share after each run.
+
+    Raises ValueError if fewer than two or more than MOST_REGIONS regions have engines.
+    """
     fleet = _sized({region: count for region, count in question.engines.items() if count})
     if not 2 <= len(fleet) <= MOST_REGIONS:
         raise ValueError(f"{len(fleet)} regions have engines; the simulation takes 2 to {MOST_REGIONS}")
     document = question.document
     # All runs have the same tenants, so that they have the same requests.
     named = ("", *document.tenants)
-    free_reports = _turns(fleet, SovereigntyDocument(), named, question.seed)
+    done, runs = 0, len(fleet) * (2 + len(document.rules[:MOST_RULES]))
+
+    def step() -> None:
+        nonlocal done
+        done += 1
+        progress(done / runs)
+
+    free_reports = _turns(fleet, SovereigntyDocument(), named, question.seed, step)
     base = _mean([report.tokens_per_s for report in free_reports])
 
     def served(rules: SovereigntyDocument) -> Served:
-        return _served(_turns(fleet, rules, named, question.seed), base)
+        return _served(_turns(fleet, rules, named, question.seed, step), base)
 
     without = {
         rule.name: served(msgspec.structs.replace(document, rules=_others(document, at)))
@@ -85,28 +96,32 @@ def _sized(engines: dict[str, int]) -> dict[str, int]:
 
 
 def _turns(
-    fleet: dict[str, int], document: SovereigntyDocument, tenants: tuple[str, ...], seed: int
+    fleet: dict[str, int],
+    document: SovereigntyDocument,
+    tenants: tuple[str, ...],
+    seed: int,
+    on_run: Callable[[], None],
 ) -> list[RegionReport]:
     # Here, because the console imports this module for its question alone, and must start without a router.
     from simulator.regions.region_run import RegionRun, RegionSpec
 
-    return [
-        RegionRun(
-            RegionSpec(
-                "wild",
-                "ours",
-                seed,
-                clients=tuple(count * (BUSY if region == busy else QUIET) for region, count in fleet.items()),
-                replicas=tuple(fleet.values()),
-                duration_s=DURATION_S,
-                warmup_s=WARMUP_S,
-                regions=tuple(fleet),
-                sovereignty=document,
-                tenants=tenants,
-            )
-        ).run()
-        for busy in fleet
-    ]
+    reports = []
+    for busy in fleet:
+        spec = RegionSpec(
+            "wild",
+            "ours",
+            seed,
+            clients=tuple(count * (BUSY if region == busy else QUIET) for region, count in fleet.items()),
+            replicas=tuple(fleet.values()),
+            duration_s=DURATION_S,
+            warmup_s=WARMUP_S,
+            regions=tuple(fleet),
+            sovereignty=document,
+            tenants=tenants,
+        )
+        reports.append(RegionRun(spec).run())
+        on_run()
+    return reports
 
 
 def _served(reports: Sequence[RegionReport], base: float) -> Served:
@@ -123,11 +138,9 @@ def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values)
 
 
-def main() -> None:
-    """Read one question and write its result."""
-    question = msgspec.json.decode(sys.stdin.buffer.read(), type=prepared(CostQuestion))
-    sys.stdout.buffer.write(msgspec.json.encode(cost_of(question)))
+def _compute(encoded: bytes, progress: OnShare) -> SovereigntyCost:
+    return cost_of(msgspec.json.decode(encoded, type=prepared(CostQuestion)), progress)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(serve_task(sys.argv[1:], _compute, (ValueError,)))

@@ -18,6 +18,8 @@ _TITLES = {
     "rollup": "Roll up samples",
     "requests": "Store requests",
     "whatif": "What-if",
+    "capacity": "Read the demand for capacity",
+    "sovereignty_cost": "Simulate sovereignty rules",
     "canary": "Evaluate canaries",
     "holdback": "Compare with the holdback",
     "prefill_decode": "Prefill/decode ratio",

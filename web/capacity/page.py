@@ -3,31 +3,40 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
-from django.views.decorators.http import require_safe
+from django.urls import reverse
+from django.utils import timezone
+from django.views.decorators.http import require_http_methods
 
-from controlplane.capacity.demand import STEP_S
+from controlplane.capacity.demand import STEP_S, LoggedDemand, demand_now
+from controlplane.capacity.job import JOB, start_reading, stored_demand
 from controlplane.capacity.saving import (
     DAYS,
     MAX_DAYS,
     ON_DEMAND_PER_H,
     RESERVED_PER_H,
     UTILIZATION,
+    FleetSize,
     InstallationPlan,
     Prices,
     installation_plan,
     range_words,
 )
-from controlplane.platform.format import percent
+from controlplane.platform.conflict import ConflictError
+from controlplane.platform.format import moment_of, percent
+from controlplane.platform.models.job_run import JobRun, JobState
+from controlplane.platform.role import Role
+from controlplane.platform.roles import NotAllowedError, may
+from controlplane.request_log.store.segments import recorded_span
 from routing.values.counted import count
 from web.shell.chart import LEFT, RIGHT, Tick, place, point, ticks, x, y
-from web.shell.console_request import asked
+from web.shell.console_request import asked, console_actor, go, with_query
 from web.shell.form_field import FormField
 from web.shell.frame import shell_context
 from web.shell.no_role import needs_all_pools
@@ -57,13 +66,41 @@ def demand_picture(installation: InstallationPlan, utilization: float) -> dict[s
     }
 
 
-def peak_words(installation: InstallationPlan, utilization: float) -> str:
-    """Return the shared peak against the present engines, and when it was."""
-    total = [sum(step) / utilization for step in zip(*installation.demand.regions.values(), strict=True)]
-    peak, present = max(total), sum(installation.present.values())
-    at = datetime.fromtimestamp(installation.demand.since + total.index(peak) * STEP_S, UTC)
-    gap = f"short by {peak - present:.1f}" if peak > present else f"{present - peak:.1f} spare"
-    return f"Peak {peak:.1f} engines, {present} present: {gap} on {at:%d %b at %H:%M} UTC"
+def finding(installation: InstallationPlan) -> tuple[str, str]:
+    """Return whether the registered engines are enough, as a title and a sentence."""
+    plan, present = installation.plan, sum(installation.present.values())
+    gap = round(plan.shared_peak - present, 1)
+    needed = f"needs {plan.shared_peak:.1f} engines that are {percent(installation.utilization)} busy"
+    peak = f"The {'shared ' * (len(plan.regions) > 1)}peak {_peak_at(installation)} {needed}; {present} are registered."
+    if len(plan.regions) == 1:
+        spare = "Just enough engines at the peak" if gap == 0 else f"{-gap:.1f} engines to spare at the peak"
+        return (f"Short by {gap:.1f} engines at the peak" if gap > 0 else spare), peak
+    short = [
+        f"{name} by {missing:.1f}"
+        for name, region in plan.regions.items()
+        if (missing := round(region.own - installation.present.get(name, 0), 1)) > 0
+    ]
+    if gap > 0:
+        return f"All regions together are short by {gap:.1f} engines at the shared peak", peak
+    if short:
+        return (
+            "Sharing covers regions that are short alone",
+            f"Alone, short at its own peak: {', '.join(short)}. {peak}",
+        )
+    freed = round(plan.own_peaks - plan.shared_peak, 1)
+    return f"Each region covers its own peak; sharing frees {freed:.1f} engines", peak
+
+
+def _peak_at(installation: InstallationPlan) -> str:
+    at = installation.demand.since + installation.plan.shared_step * STEP_S
+    return f"on {datetime.fromtimestamp(at, UTC):%d %b at %H:%M} UTC"
+
+
+def sizes(installation: InstallationPlan) -> list[tuple[str, FleetSize]]:
+    """Return the fleet with one engine fewer, as it is, and with one more, each in words and figures."""
+    present = sum(installation.present.values())
+    words = {present - 1: "one lost", present: "registered", present + 1: "one more"}
+    return [(note, installation.size(number)) for number, note in words.items() if number > 0]
 
 
 def _points(values: Sequence[float], top: float) -> str:
@@ -97,20 +134,56 @@ _FIELDS = (
 )
 
 
-@require_safe
+@require_http_methods(["GET", "HEAD", "POST"])
 @needs_all_pools(PAGE, "A capacity plan covers all pools. Viewing it")
 def capacity(request: HttpRequest) -> HttpResponse:
-    """Show the plan to people who have a role in all pools."""
+    """Show the plan to people who have a role in all pools; on POST, read the demand again."""
+    problem, status = "", 200
+    if request.method == "POST":
+        try:
+            start_reading(console_actor(request))
+            return go(reverse("capacity"))
+        except (ConflictError, NotAllowedError) as error:
+            problem, status = str(error), 403 if isinstance(error, NotAllowedError) else 409
     fields = [_field(request, *item) for item in _FIELDS]
     wrong = any(field.error for field in fields)
-    plan = None
-    if not wrong:
-        days, reserved, on_demand, utilization = (float(field.value) for field in fields)
-        plan = installation_plan(time.time(), Prices(reserved, on_demand, utilization, days))
+    stored = None if wrong else stored_demand()
     context = shell_context(
-        request, page=PAGE, tab="capacity", fields=fields, wrong=wrong, **(_plan(plan, utilization) if plan else {})
+        request,
+        page=PAGE,
+        tab="capacity",
+        fields=fields,
+        wrong=wrong,
+        problem=problem,
+        fragment=with_query(reverse("capacity"), **{field.name: field.chosen[0] for field in fields}, fragment=1),
+        may_read=may(console_actor(request), Role.OPERATOR),
+        **_reading(),
     )
-    return render(request, "capacity/page.html", context, status=422 if wrong else 200)
+    if stored is not None:
+        logged, read_at = stored
+        days, reserved, on_demand, utilization = (float(field.value) for field in fields)
+        context |= {
+            **_plan(logged, Prices(reserved, on_demand, utilization, days)),
+            "read_at": moment_of(read_at, timezone.now()),
+        }
+    part = "capacity/live.html" if "fragment" in request.GET else "capacity/page.html"
+    return render(request, part, context, status=422 if wrong else status)
+
+
+def _reading() -> dict[str, Any]:
+    """Return the state of the job in words: its progress, why the last run failed, and what the log still lacks."""
+    last = JobRun.objects.filter(job=JOB).order_by("-pk").first()
+    running = last is not None and last.state == JobState.ACTIVE
+    done = last.progress.get("done", 0) if last is not None and running else 0
+    failed = last.outcome.get("reason", "") if last is not None and last.state == JobState.FAILED else ""
+    if not settings.RECORDING_BYTES:
+        return {"running": running, "done": done, "missing": "Recording is off (HEADWAY_RECORDING_BYTES is 0)."}
+    span = recorded_span()
+    missing = "No requests are recorded yet. Send some through the gateway."
+    if span is not None:
+        first = datetime.fromtimestamp((span[0] // STEP_S + 2) * STEP_S, UTC)
+        missing = f"The first full quarter of an hour of the log ends at {first:%H:%M} UTC, if requests keep arriving."
+    return {"running": running, "done": done, "failed": failed, "missing": missing}
 
 
 def _field(request: HttpRequest, name: str, label: str, default: float, most: float, hint: str) -> FormField:
@@ -123,20 +196,31 @@ def _field(request: HttpRequest, name: str, label: str, default: float, most: fl
     return FormField(name, label, help=hint, chosen=(text,), error=error)
 
 
-def _plan(installation: InstallationPlan, utilization: float) -> dict[str, Any]:
-    plan = installation.plan
+def _plan(logged: LoggedDemand, prices: Prices) -> dict[str, Any]:
+    installation = installation_plan(logged, prices)
+    plan, present, now = installation.plan, sum(installation.present.values()), demand_now()
+    title, sentence = finding(installation)
     return {
         "plan": plan,
-        "finding": peak_words(installation, utilization),
+        "title": title,
+        "sentence": sentence,
         "saving": percent(plan.saving) if len(plan.regions) > 1 else "",
-        "busy": percent(utilization),
+        "busy": percent(installation.utilization),
         "range": range_words(plan.range),
         "caveat": installation.caveat,
-        "picture": demand_picture(installation, utilization),
-        "present": sum(installation.present.values()),
+        "picture": demand_picture(installation, installation.utilization),
+        "present": present,
+        "gap": plan.shared_peak - present,
+        "now": f"{sum(now.values()):.1f}" if now else "—",
+        "peak": plan.shared_peak * installation.utilization,
+        "peak_at": _peak_at(installation),
+        "sizes": [(note, size, size.engines * prices.reserved_per_h) for note, size in sizes(installation)],
         "requests": installation.demand.requests,
         "hours": f"{installation.span_s / 3600:.1f}",
-        "rows": [(region, installation.present.get(region, 0), peak) for region, peak in plan.regions.items()],
+        "rows": [
+            (name, installation.present.get(name, 0), now.get(name), peak, installation.present.get(name, 0) - peak.own)
+            for name, peak in plan.regions.items()
+        ],
         "costs": [
             ("Reserved for own peaks", plan.own_cost, ""),
             ("Reserved for the shared peak", plan.shared_cost, ""),

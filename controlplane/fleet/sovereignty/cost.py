@@ -1,31 +1,35 @@
-"""The cost of sovereignty rules, simulated in a child process for the installation's regions."""
+"""The job that simulates what sovereignty rules cost on the installation's regions."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
-import threading
+from typing import Any
 
 import msgspec
+from celery import shared_task
 from django.db.models import Count
 
 from controlplane.fleet.models.engine import Engine
 from controlplane.platform.conflict import ConflictError
+from controlplane.platform.jobs.calculation import serve_calculations, start_calculation
+from controlplane.platform.jobs.one_at_a_time import one_at_a_time
+from controlplane.platform.models.job_run import JobRun
 from routing.regions.sovereignty import SovereigntyDocument
+from routing.values.counted import count
 from routing.values.prepared_struct import prepared
 from simulator.regions.sovereignty_cost import MOST_REGIONS, CostQuestion, SovereigntyCost
 
-LONGEST_S = 120.0
-
-_running = threading.Lock()
+JOB = "sovereignty_cost"
 
 
 class CostUnknownError(ConflictError):
-    """The cost cannot be simulated now. The message explains why."""
+    """The cost cannot be simulated for this fleet. The message explains why."""
 
 
-def sovereignty_cost(document: SovereigntyDocument) -> SovereigntyCost:
-    """Simulate the rules with the registered engines, one simulation at a time. Raises CostUnknownError."""
+def start_cost(document: SovereigntyDocument) -> JobRun:
+    """Queue a simulation of the rules with the registered engines.
+
+    Raises CostUnknownError, and CalculationRunsError while another one runs.
+    """
     engines = dict(
         Engine.objects.values_list("pool__region__slug").annotate(count=Count("pk")).order_by("pool__region__slug")
     )
@@ -33,22 +37,25 @@ def sovereignty_cost(document: SovereigntyDocument) -> SovereigntyCost:
         raise CostUnknownError(
             f"The simulation takes 2 to {MOST_REGIONS} regions with engines; there are {len(engines)}."
         )
-    if not _running.acquire(blocking=False):
-        raise CostUnknownError("Another simulation of rules is running; try again in a minute.")
-    try:
-        return _simulated(CostQuestion(document, engines))
-    finally:
-        _running.release()
+    return start_calculation(JOB, msgspec.to_builtins(CostQuestion(document, engines)))
 
 
-def _simulated(question: CostQuestion) -> SovereigntyCost:
-    command = [sys.executable, "-m", "simulator.regions.sovereignty_cost"]
-    try:
-        child = subprocess.run(  # noqa: S603  # our own interpreter and module
-            command, input=msgspec.json.encode(question), stdout=subprocess.PIPE, timeout=LONGEST_S, check=True
-        )
-    except subprocess.TimeoutExpired as error:
-        raise CostUnknownError(f"The simulation took over {LONGEST_S:.0f} s; this machine is busy.") from error
-    except subprocess.CalledProcessError as error:
-        raise CostUnknownError("The simulation failed; the server's log has the reason.") from error
-    return msgspec.json.decode(child.stdout, type=prepared(SovereigntyCost))
+def question_of(run: JobRun) -> CostQuestion:
+    """Return the rules and engines of a run."""
+    return msgspec.convert(run.inputs, prepared(CostQuestion))
+
+
+def cost_of(run: JobRun) -> SovereigntyCost | None:
+    """Return the result of a run; None: it has none, or a newer run has replaced it."""
+    return msgspec.convert(run.memory["result"], prepared(SovereigntyCost)) if "result" in run.memory else None
+
+
+@shared_task(name="controlplane.sovereignty_cost", ignore_result=True)
+@one_at_a_time
+def sovereignty_cost() -> None:
+    """Simulate the waiting rules."""
+    serve_calculations(JOB, "simulator.regions.sovereignty_cost", _summary)
+
+
+def _summary(result: Any) -> str:
+    return f"{count(len(result['engines']), 'region')}, {result['ruled']['over_free']:.1%} of the throughput"

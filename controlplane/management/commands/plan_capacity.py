@@ -10,6 +10,7 @@ import msgspec
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from typing_extensions import override
 
+from controlplane.capacity.demand import logged_demand
 from controlplane.capacity.saving import (
     DAYS,
     MAX_DAYS,
@@ -48,12 +49,13 @@ class Command(BaseCommand):
         if not 0 < options["days"] <= MAX_DAYS:
             raise CommandError(f"--days must be above 0 and at most {MAX_DAYS}.")
         asked = Prices(options["reserved"], options["on_demand"], options["utilization"], options["days"])
+        demand = logged_demand(time.time(), asked.days)
+        if demand is None or not demand.regions:
+            raise CommandError("The request log has no full 15-minute interval yet. Send traffic and try again.")
         try:
-            plan = installation_plan(time.time(), asked)
+            plan = installation_plan(demand, asked)
         except ValueError as error:
             raise CommandError(f"{error}.") from error
-        if plan is None:
-            raise CommandError("The request log has no full 15-minute interval yet. Send traffic and try again.")
         self.stdout.write("\n".join(lines(plan)))
         if options["json"] is not None:
             options["json"].write_bytes(msgspec.json.format(msgspec.json.encode(plan.plan)) + b"\n")

@@ -21,7 +21,7 @@ from controlplane.trials.whatif.lifecycle import JOB, forget_whatifs
 from controlplane.trials.whatif.reading import CannotRunError, plan_of
 from controlplane.trials.whatif.runs import Reports, StoppedError, reports_as_json, reports_from_json, run_whatif
 from routing.values.counted import count
-from simulator.runs.whatif import WhatIfError
+from simulator.child_task import ChildTaskError
 from simulator.workloads.trace import TraceError
 
 logger = logging.getLogger(__name__)
@@ -45,7 +45,7 @@ def _serve(lease: Lease) -> None:
     """Compute one what-if and end its run in any case, because a failing run would otherwise repeat forever."""
     try:
         _answer(lease)
-    except (WhatIfError, CannotRunError, RecordingGoneError, TraceError, InvalidFieldsError) as error:
+    except (ChildTaskError, CannotRunError, RecordingGoneError, TraceError, InvalidFieldsError) as error:
         finish(lease, outcome={"reason": str(error)}, state=JobState.FAILED)
     except Exception as error:
         # The edge of the job.

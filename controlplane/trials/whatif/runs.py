@@ -63,7 +63,7 @@ def run_whatif(
     If there are several candidate engines, each is simulated with the first requests and the first seed of the recorded
     side, and the engine closest to the recorded outcome is used. `on_progress` is called twice a second with the
     completed share, 0..1, and all reports so far. If it returns False, the runs end and StoppedError is raised. Raises
-    simulator.runs.whatif.WhatIfError if a run fails.
+    simulator.child_task.ChildTaskError if a run fails.
     """
     trial = plan.trial
     actual_s = own_ttft_s(trial.counted, plan.checked_version)

@@ -11,7 +11,7 @@ from django.core.management import CommandError, call_command
 
 from controlplane.capacity import demand
 from controlplane.capacity.demand import STEP_S, logged_demand
-from controlplane.capacity.saving import Prices, installation_plan
+from controlplane.capacity.saving import InstallationPlan, Prices, installation_plan
 from controlplane.request_log.models.segment import Segment
 from routing.cost.cost_model import DecodeCost, PrefillCost
 from routing.policy.policy_document import RoutingPolicy
@@ -61,6 +61,12 @@ def test_rejected_request_counts_with_the_mean_output_of_others() -> None:
     assert regions["us"][0] == pytest.approx(2 * one, rel=1e-6)
 
 
+def plan_at(now: float, utilization: float = 0.7) -> InstallationPlan | None:
+    """Return the plan of the log at a time; None if it has no full step."""
+    logged = logged_demand(now, 7.0)
+    return None if logged is None else installation_plan(logged, Prices(utilization=utilization))
+
+
 def installation_one() -> float:
     """Return the demand of one successful request."""
     Segment.objects.all().delete()
@@ -68,7 +74,7 @@ def installation_one() -> float:
 
 
 def test_regions_with_shifted_days_save_and_the_range_gives_the_uncertainty() -> None:
-    plan = installation_plan(days(), Prices(utilization=1.0))
+    plan = plan_at(days(), utilization=1.0)
     assert plan is not None
     assert plan.plan.own_peaks > plan.plan.shared_peak
     assert 0.3 < plan.plan.saving < 0.6
@@ -79,9 +85,9 @@ def test_regions_with_shifted_days_save_and_the_range_gives_the_uncertainty() ->
 
 def test_long_log_is_sampled_and_reported_as_sampled(monkeypatch: pytest.MonkeyPatch) -> None:
     end = days()
-    whole = installation_plan(end, Prices())
+    whole = plan_at(end)
     monkeypatch.setattr(demand, "READ_BYTES", Segment.objects.count() * 200)
-    sampled = installation_plan(end, Prices())
+    sampled = plan_at(end)
     assert whole is not None
     assert sampled is not None
     assert (whole.demand.every, sampled.demand.every > 1) == (1, True)
@@ -90,7 +96,7 @@ def test_long_log_is_sampled_and_reported_as_sampled(monkeypatch: pytest.MonkeyP
 
 
 def test_empty_log_gives_no_plan() -> None:
-    assert installation_plan(BEGIN, Prices()) is None
+    assert plan_at(BEGIN) is None
     with pytest.raises(CommandError, match="no full 15-minute interval"):
         call_command("plan_capacity")
 

@@ -5,10 +5,11 @@ import msgspec
 import pytest
 
 from routing.policy.policy_document import RoutingPolicy, Stage
+from simulator.child_task import ChildCancelledError, ChildTaskError
 from simulator.runs.run_report import report_of
 from simulator.runs.run_task import RunTask
 from simulator.runs.simulation_run import RunSpec, run
-from simulator.runs.whatif import WhatIfCancelledError, WhatIfError, run_in_child
+from simulator.runs.whatif import run_in_child
 from simulator.workloads.conversation_like import generate
 from simulator.workloads.prepared_workload import Workload
 from simulator.workloads.trace import write_trace
@@ -46,21 +47,21 @@ def test_a_whatif_run_ends_when_it_is_cancelled(recording: Path) -> None:
         return asked > 2
 
     write_trace(recording, generate(20_000, 3))
-    with pytest.raises(WhatIfCancelledError):
+    with pytest.raises(ChildCancelledError):
         run_in_child(task(recording, RoutingPolicy()), cancelled=cancelled)
 
 
 def test_a_whatif_run_ends_at_its_time_limit(recording: Path) -> None:
-    with pytest.raises(WhatIfError, match="too long"):
+    with pytest.raises(ChildTaskError, match="too long"):
         run_in_child(task(recording, RoutingPolicy()), max_s=0.0)
 
 
 def test_an_invalid_recording_policy_or_model_is_reported(recording: Path, tmp_path: Path) -> None:
-    with pytest.raises(WhatIfError, match="no such file"):
+    with pytest.raises(ChildTaskError, match="no such file"):
         run_in_child(task(tmp_path / "none.jsonl", RoutingPolicy()))
-    with pytest.raises(WhatIfError, match=r"placement\.name: 'nearest'"):
+    with pytest.raises(ChildTaskError, match=r"placement\.name: 'nearest'"):
         run_in_child(task(recording, RoutingPolicy(placement=Stage(name="nearest"))))
-    with pytest.raises(WhatIfError, match="engine model 'abacus'"):
+    with pytest.raises(ChildTaskError, match="engine model 'abacus'"):
         run_in_child(task(recording, RoutingPolicy(), engine_model="abacus"))
-    with pytest.raises(WhatIfError, match="leaves nothing"):
+    with pytest.raises(ChildTaskError, match="leaves nothing"):
         run_in_child(task(recording, RoutingPolicy(), warmup=150))

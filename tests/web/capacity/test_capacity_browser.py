@@ -6,8 +6,10 @@ import os
 from pathlib import Path
 
 import pytest
+from django.utils import timezone
 from playwright.sync_api import Page
 
+from controlplane.capacity.demand import logged_demand
 from tests.controlplane.capacity.some_days import days, pools
 from tests.web.axe import assert_fits, serious_violations, serious_violations_in_both_themes
 from tests.web.conftest import OpenPage
@@ -22,8 +24,9 @@ PICTURES = os.environ.get("CAPACITY_PICTURES", "")
 def page(monkeypatch: pytest.MonkeyPatch, open_page: OpenPage) -> Page:
     """Return a browser page that is signed in as a viewer."""
     pools()
-    end = days(1.1, most=12)
-    monkeypatch.setattr("web.capacity.page.time", type("Clock", (), {"time": staticmethod(lambda: end)}))
+    logged = logged_demand(days(1.1, most=12), 30)
+    assert logged is not None
+    monkeypatch.setattr("web.capacity.page.stored_demand", lambda: (logged, timezone.now()))
     return open_page("viewer", color_scheme="dark")
 
 

@@ -11,15 +11,17 @@ from django.shortcuts import render
 from django.views.decorators.http import require_http_methods
 
 from controlplane.fleet.models.region import Region
-from controlplane.fleet.sovereignty.cost import CostUnknownError, sovereignty_cost
+from controlplane.fleet.sovereignty.cost import JOB, cost_of, question_of, start_cost
 from controlplane.fleet.sovereignty.rules import (
     checked_document,
     document_in_force,
     replace_sovereignty,
     stored_sovereignty,
 )
+from controlplane.platform.conflict import ConflictError
 from controlplane.platform.field_problems import FieldProblem
 from controlplane.platform.live_fleet.samples import fleet_samples
+from controlplane.platform.models.job_run import JobRun, JobState
 from controlplane.platform.models.tenant import Tenant
 from controlplane.platform.revisions import StaleRevisionError
 from controlplane.platform.role import Role
@@ -77,7 +79,9 @@ def sovereignty(request: HttpRequest) -> HttpResponse:
     """Show the rules; on POST preview a draft, compute its cost, or activate it."""
     if request.method != "POST":
         in_force = document_in_force()
-        return _page(request, rows_of(in_force), in_force)
+        run = JobRun.objects.filter(job=JOB, pk=row_number(request.GET.get("cost"))).first()
+        document = question_of(run).document if run is not None else in_force
+        return _page(request, rows_of(document), document, run=run)
     if not may(console_actor(request), Role.ADMIN):
         rows = rows_of(document_in_force())
         return _page(
@@ -93,10 +97,10 @@ def _draft(request: HttpRequest, rows: list[RuleRow], default: str) -> HttpRespo
         return _page(request, rows, None, default=default, problems=document.problems, status=422)
     act = sent(request, "act")
     if act == "cost":
-        cost = attempted(lambda: sovereignty_cost(document), CostUnknownError)
-        if isinstance(cost, FormRejection):
-            return _page(request, rows, document, problems=cost.problems, status=cost.status)
-        return _page(request, rows, document, cost=cost)
+        run = attempted(lambda: start_cost(document), ConflictError)
+        if isinstance(run, FormRejection):
+            return _page(request, rows, document, problems=run.problems, status=run.status)
+        return go(ADDRESS, cost=str(run.pk))
     return _saved(request, rows, document, given) if act == "save" else _page(request, rows, document)
 
 
@@ -124,7 +128,7 @@ def _page(
     document: SovereigntyDocument | None,
     *,
     default: str = "",
-    cost: SovereigntyCost | None = None,
+    run: JobRun | None = None,
     problems: Sequence[FieldProblem] = (),
     status: int = 200,
 ) -> HttpResponse:
@@ -132,6 +136,7 @@ def _page(
     tenants = list(Tenant.objects.values_list("slug", flat=True)[:MAX_ROWS])
     shown = document or in_force
     matrix = hop_matrix(shown, in_force, regions)
+    cost = cost_of(run) if run is not None else None
     context = shell_context(
         request,
         page=PAGE,
@@ -145,13 +150,16 @@ def _page(
         traffic=_traffic(matrix, regions),
         changed=sum(changed for *_, hops in matrix for _, _, changed in hops),
         cost=_cost_words(cost),
+        run=run,
+        running=run is not None and run.state == JobState.ACTIVE,
         may_change=may(console_actor(request), Role.ADMIN),
         problem=" ".join(blamed(rows, problems)),
         rows=[row.offer(tenants, regions) for row in (*rows, RuleRow(len(rows) + 1))],
         revision=stored_sovereignty().revision,
         said=SAID.get(request.GET.get("said", ""), ""),
     )
-    return render(request, "fleet/sovereignty/page.html", context, status=status)
+    part = "fleet/sovereignty/rules.html" if "fragment" in request.GET else "fleet/sovereignty/page.html"
+    return render(request, part, context, status=status)
 
 
 def _traffic(matrix: Sequence[tuple[str, str, list[Hop]]], regions: Sequence[str]) -> str:

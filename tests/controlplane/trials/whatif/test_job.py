@@ -30,9 +30,9 @@ from controlplane.trials.whatif.result import FAILED, LATE, ON_TIME, REJECTED, T
 from controlplane.trials.whatif.runs import MAX_AT_ONCE, runs_at_once
 from routing.cost.cost_fit import FittedCost
 from routing.cost.cost_model import PrefillCost
+from simulator.child_task import ChildTaskError
 from simulator.runs.run_report import RunReport
 from simulator.runs.run_task import RunTask, do_task
-from simulator.runs.whatif import WhatIfError
 from tests.controlplane.trials.whatif.installation import ACTOR, keep, live_and_draft, recorded
 
 QUICK = Conditions(seeds=2)
@@ -292,7 +292,7 @@ def test_only_missing_runs_are_repeated_after_a_restart(
 
 def test_failed_run_reports_its_reason_and_can_be_retried(asked: WhatIf, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(task: RunTask, **_: Any) -> RunReport:
-        raise WhatIfError("the child process ended with status -9 and no report")
+        raise ChildTaskError("the child process ended with status -9 and no report")
 
     with monkeypatch.context() as broken:
         broken.setattr(runs, "run_in_child", fails)

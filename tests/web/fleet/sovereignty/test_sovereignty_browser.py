@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import msgspec
 import pytest
 from playwright.sync_api import Page
 
+from controlplane.fleet.sovereignty import cost
+from controlplane.platform.jobs import calculation
 from simulator.regions.sovereignty_cost import Served, SovereigntyCost
 from tests.web.axe import assert_fits, serious_violations, serious_violations_in_both_themes
 from tests.web.conftest import OpenPage
@@ -34,12 +37,14 @@ def page(transactional_db: None, open_page: OpenPage) -> Page:
 
 
 def test_sovereignty_page_fits_and_has_no_axe_violation(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("web.fleet.sovereignty.page.sovereignty_cost", lambda document: COST)
+    monkeypatch.setattr(calculation, "run_child", lambda *args, **options: msgspec.json.encode(COST))
     page.goto("/regions/sovereignty")
     page.get_by_label("Name").last.fill("US stays")
     page.get_by_role("group", name="Arrive in").last.get_by_label("us").check()
     page.get_by_role("button", name="Simulate the cost").click()
-    page.get_by_role("heading", name="Cost").wait_for()
+    page.get_by_text("without each rule").wait_for()
+    cost.sovereignty_cost()
+    page.get_by_text("Throughput under the rules").wait_for()
     for width in (1440, 390):
         page.set_viewport_size({"width": width, "height": 2400})
         if PICTURES:

@@ -10,9 +10,12 @@ from django.http import HttpResponse
 from django.test import Client
 
 from controlplane.fleet.models.pool import Pool
-from controlplane.fleet.sovereignty import cost as sovereignty_cost
+from controlplane.fleet.sovereignty import cost
 from controlplane.fleet.sovereignty.rules import document_in_force, stored_sovereignty
+from controlplane.platform.jobs.calculation import LEASE
+from controlplane.platform.jobs.lease import finish, take_waiting
 from controlplane.platform.models.audit_event import AuditEvent
+from controlplane.platform.models.job_run import JobRun, JobState
 from routing.regions.sovereignty import SovereigntyRule
 from tests.web.fleet.sovereignty.some_regions import put_in_force, some_regions
 from tests.web.regions.some_regions import busy
@@ -126,19 +129,36 @@ def test_only_admins_change_rules(admin: Client, pool: Pool) -> None:
     assert document_in_force().rules == ()
 
 
-def test_page_shows_the_cost_of_the_draft(admin: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sovereignty_cost, "LONGEST_S", 900.0)
-    page = words(send(admin, "cost"))
+def test_cost_of_a_draft_is_computed_by_a_job_while_the_page_shows_its_progress(admin: Client) -> None:
+    answer = send(admin, "cost")
+    assert answer.status_code == 303
+    JobRun.objects.filter(job=cost.JOB).update(progress={"done": 17, "of": 100})
+    waiting = admin.get(answer["Location"])
+    assert "17 %" in words(waiting)
+    assert b"data-refresh" in waiting.content
+    assert "Requests of all tenants that arrive in us may not go" in words(waiting)
+    assert "Apply these rules?" in words(waiting)
+    cost.sovereignty_cost()
+    page = words(admin.get(answer["Location"]))
     assert "simulated engines: asia 1, eu 1, us 2" in page
     assert re.search(r"US stays −[\d.]+% throughput TTFT P90 \+[\d.]+ s", page)
     assert re.search(r"Throughput under the rules −[\d.]+%", page)
+    assert b"data-settled" in admin.get(f"{answer['Location']}&fragment=1").content
 
 
-def test_simulations_do_not_wait_for_each_other(admin: Client) -> None:
-    with sovereignty_cost._running:
-        answer = send(admin, "cost")
+def test_failed_and_unknown_simulations_are_named(admin: Client) -> None:
+    address = send(admin, "cost")["Location"]
+    finish(take_waiting(cost.JOB, LEASE)[0], outcome={"reason": "it took too long"}, state=JobState.FAILED)
+    assert "No cost: it took too long." in words(admin.get(address))
+    assert admin.get("/regions/sovereignty?cost=x").status_code == 200
+    assert "Rules in force" in words(admin.get("/regions/sovereignty?cost=999999"))
+
+
+def test_only_one_simulation_runs_at_a_time(admin: Client) -> None:
+    send(admin, "cost")
+    answer = send(admin, "cost")
     assert answer.status_code == 409
-    assert "Another simulation of rules is running" in words(answer)
+    assert "Another calculation is running" in words(answer)
 
 
 def test_single_region_has_nothing_to_simulate(pool: Pool) -> None:

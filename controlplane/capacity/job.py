@@ -1,0 +1,64 @@
+"""The job that reads the demand from the request log once a quarter of an hour, in a child process."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+from celery import shared_task
+
+from controlplane.capacity.demand import STEP_S, LoggedDemand
+from controlplane.capacity.saving import MAX_DAYS
+from controlplane.platform.actor import Actor
+from controlplane.platform.jobs.calculation import calculated, serve_calculations, start_calculation
+from controlplane.platform.jobs.one_at_a_time import one_at_a_time
+from controlplane.platform.models.job_run import JobRun, JobState
+from controlplane.platform.role import Role
+from controlplane.platform.roles import require
+from controlplane.request_log.store.segments import recorded_span
+from routing.values.counted import count
+from routing.values.prepared_struct import prepared
+
+JOB = "capacity"
+STORED_AFTER_S = 60.0
+"""Time after which the requests of a quarter of an hour are stored."""
+
+
+@shared_task(name="controlplane.capacity", ignore_result=True)
+@one_at_a_time
+def capacity() -> None:
+    """Read the demand if a person asks, or if a quarter of an hour of recorded traffic has ended since the last run."""
+    if _is_due(time.time()):
+        start_calculation(JOB, {"days": MAX_DAYS})
+    serve_calculations(JOB, "controlplane.capacity.demand_child", _summary)
+
+
+def start_reading(actor: Actor) -> JobRun:
+    """Read the demand now. Raises NotAllowedError unless the actor operates all pools, and CalculationRunsError."""
+    require(actor, Role.OPERATOR)
+    return start_calculation(JOB, {"days": MAX_DAYS})
+
+
+def stored_demand() -> tuple[LoggedDemand, datetime] | None:
+    """Return the newest demand and when it was read; None: none was read, or the log had no full quarter of an hour."""
+    run = calculated(JOB)
+    if run is None or run.finished_at is None or run.memory.get("result") is None:
+        return None
+    return msgspec.convert(run.memory["result"], prepared(LoggedDemand)), run.finished_at
+
+
+def _is_due(now: float) -> bool:
+    step = (now - STORED_AFTER_S) // STEP_S * STEP_S
+    span = recorded_span()
+    if span is None or span[1] < step - STEP_S:
+        return False
+    begun = datetime.fromtimestamp(step + STORED_AFTER_S, UTC)
+    runs = JobRun.objects.filter(job=JOB)
+    # One attempt for each quarter of an hour, so that a failing run is not repeated all the time.
+    return not runs.filter(started_at__gte=begun).exists() and not runs.filter(state=JobState.ACTIVE).exists()
+
+
+def _summary(result: Any) -> str:
+    return "no full quarter of an hour yet" if result is None else f"{count(result['requests'], 'request')} read"
