@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, product
 
-from django.db.models import Q
+from django.db.models import Case, Q, QuerySet, When
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.urls import reverse
@@ -21,12 +21,18 @@ from controlplane.platform.models.tenant import Tenant
 from controlplane.platform.role import Role
 from controlplane.platform.roles import may, may_somewhere
 from controlplane.policies.reading import visible_policies
-from web.shell.console_request import asked, console_actor, with_query
+from web.shell.console_request import Listed, asked, console_actor, with_query
 from web.shell.frame import ITEMS
 
 MOST_OF_KIND = 6
 MAX_WORDS = 64
 _DECISION_ID = re.compile(r"[0-9a-f]{8}-[0-9a-f-]{4,27}")
+_ENGINE_VERBS = {
+    "Drain": ("engines", "drain"),
+    "Quarantine": ("automation-pool", "quarantine"),
+    "Maintain": ("engines", "maintenance"),
+}
+"""Verb of engines → the name of the page that asks about it, and its `do`."""
 _ACTIONS = (
     ("Late requests", "requests?state=late", Role.VIEWER, False),
     ("Failed requests", "requests?state=failed", Role.VIEWER, False),
@@ -59,13 +65,26 @@ class PaletteRow:
     address: str
     icon: str = "open"
     engine_id: str = ""
+    key: str = ""
+    """Opens the page after G."""
+
+    def rank(self, words: str) -> int:
+        """Return how well the name matches: 0 exactly, 1 from its start, 2 from the start of a word, 3 otherwise."""
+        name, words = self.name.lower(), words.lower()
+        return 0 if name == words else 1 if name.startswith(words) else 2 if f" {words}" in name else 3
 
 
 def palette(request: HttpRequest) -> HttpResponse:
-    """Return the rows of the palette for the query `q` as a fragment."""
+    """Return the rows of the palette for the query `q` as a fragment, by kind; kinds with the best match come first."""
     words = one_line(asked(request, "q"))[:MAX_WORDS].strip()
-    rows = list(matches(console_actor(request), words))
-    return render(request, "shell/palette_rows.html", {"rows": rows, "words": words})
+    groups: dict[str, list[PaletteRow]] = {}
+    for row in matches(console_actor(request), words):
+        groups.setdefault(row.kind, []).append(row)
+    if words:
+        # Stable: equal matches stay in their order.
+        groups = {kind: sorted(rows, key=lambda row: row.rank(words)) for kind, rows in groups.items()}
+        groups = dict(sorted(groups.items(), key=lambda group: group[1][0].rank(words)))
+    return render(request, "shell/palette_rows.html", {"groups": groups, "words": words})
 
 
 def matches(actor: Actor, words: str) -> Iterator[PaletteRow]:
@@ -76,7 +95,8 @@ def matches(actor: Actor, words: str) -> Iterator[PaletteRow]:
     if not words:
         return
     yield from _engines(actor, words)
-    for pool in visible_pools(actor).filter(_named(words)).order_by("slug")[:MOST_OF_KIND]:
+    yield from _engine_verbs(actor, words)
+    for pool in _best(visible_pools(actor).filter(_named(words)), words, "slug"):
         yield PaletteRow(
             "Pool", pool.name, pool.served_model, with_query(reverse("engines"), pool=pool.slug), "topology"
         )
@@ -84,7 +104,7 @@ def matches(actor: Actor, words: str) -> Iterator[PaletteRow]:
             "Requests", pool.name, "of the pool", with_query(reverse("requests"), pool=pool.slug), "decisions"
         )
     yield from _matching(words, _incidents(actor))
-    for policy in visible_policies(actor).filter(_named(words)).order_by("slug")[:MOST_OF_KIND]:
+    for policy in _best(visible_policies(actor).filter(_named(words)), words, "slug"):
         yield PaletteRow("Policy", policy.name, policy.slug, reverse("policy", args=[policy.slug]), "policies")
     yield from _pool_verbs(actor, words)
     if may(actor, Role.ADMIN):
@@ -97,13 +117,19 @@ def _matching(words: str, rows: Iterable[PaletteRow]) -> Iterator[PaletteRow]:
     return (row for row in rows if all(part in f"{row.name} {row.detail}".lower() for part in parts))
 
 
+def _best(matching: QuerySet[Listed], words: str, *then: str) -> QuerySet[Listed]:
+    """Return MOST_OF_KIND of the objects, those that match best first."""
+    rank = Case(When(name__iexact=words, then=0), When(name__istartswith=words, then=1), default=2)
+    return matching.order_by(rank, *then)[:MOST_OF_KIND]
+
+
 def _named(words: str) -> Q:
     return Q(name__icontains=words) | Q(slug__icontains=words)
 
 
 def _pages() -> Iterator[PaletteRow]:
     for item in ITEMS:
-        yield PaletteRow("Page", item.name, "", item.address, item.icon)
+        yield PaletteRow("Page", item.name, "", item.address, item.icon, key=item.key)
         for _, name, address in item.tabs:
             if address != item.address:
                 yield PaletteRow("Page", name, item.name, address, item.icon)
@@ -116,18 +142,18 @@ def _incidents(actor: Actor) -> Iterator[PaletteRow]:
 
 def _engines(actor: Actor, words: str) -> Iterator[PaletteRow]:
     wanted = Q(name__icontains=words) | Q(engine_id__icontains=words) | Q(url__icontains=words)
-    for engine in visible_engines(actor).filter(wanted).order_by("name", "engine_id")[:MOST_OF_KIND]:
+    for engine in _best(visible_engines(actor).filter(wanted), words, "name", "engine_id"):
         address = with_query("/", engine=engine.engine_id)
         yield PaletteRow("Engine", engine.name, engine.pool.name, address, "fleet", engine.engine_id)
 
 
 def _admins_rows(words: str) -> Iterator[PaletteRow]:
-    for tenant in Tenant.objects.filter(_named(words)).order_by("slug")[:MOST_OF_KIND]:
+    for tenant in _best(Tenant.objects.filter(_named(words)), words, "slug"):
         yield PaletteRow(
             "Tenant", tenant.name, tenant.slug, with_query(reverse("requests"), tenant=tenant.slug), "access"
         )
     keys = ApiKey.objects.select_related("tenant").filter(Q(name__icontains=words) | Q(tenant__slug__icontains=words))
-    for key in keys.order_by("name", "key_id")[:MOST_OF_KIND]:
+    for key in _best(keys, words, "name", "key_id"):
         address = with_query(reverse("access-keys"), key=key.key_id)
         yield PaletteRow("API key", key.name, key.tenant.slug, address, "access")
 
@@ -141,10 +167,27 @@ def _pool_verbs(actor: Actor, words: str) -> Iterator[PaletteRow]:
         if may(actor, Role.OPERATOR, pool)
         for verb, detail, address in (
             ("Roll back", "to an earlier version", reverse("policy", args=[pool.policy.slug])),
-            ("Drain an engine of", "in its drawer", with_query(reverse("engines"), pool=pool.slug)),
+            ("Freeze", "its automations", with_query(reverse("automation-pool", args=[pool.slug]), do="freeze")),
         )
     )
     yield from islice(_matching(words, rows), MOST_OF_KIND)
+
+
+def _engine_verbs(actor: Actor, words: str) -> Iterator[PaletteRow]:
+    """Return verbs with their engine, such as "Quarantine e-03", each with the page that asks about it.
+
+    The words are an engine's name, or the start of a verb, alone or before the start of a name.
+    """
+    first, _, rest = words.partition(" ")
+    verbs = [verb for verb in _ENGINE_VERBS if verb.lower().startswith(first.lower())]
+    wanted = Q(name__istartswith=rest) if verbs else Q(name__iexact=words)
+    engines = visible_engines(actor).filter(wanted).order_by("name", "engine_id")[:MOST_OF_KIND]
+    for verb, engine in product(verbs or _ENGINE_VERBS, engines):
+        if may(actor, Role.OPERATOR, engine.pool):
+            page, do = _ENGINE_VERBS[verb]
+            address = reverse(page, args=[engine.pool.slug] if page == "automation-pool" else [])
+            named = with_query(address, do=do, engine=engine.engine_id)
+            yield PaletteRow("Action", f"{verb} {engine.name}", engine.pool.name, named, "skip")
 
 
 def _actions(actor: Actor) -> Iterator[PaletteRow]:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 
 import pytest
+from django.contrib.auth.models import User
 from django.test import Client
 
 from controlplane.fleet.models.engine import Engine
+from controlplane.fleet.models.pool import Pool
 from controlplane.platform.models.tenant import Tenant
 from tests.web.role_clients import client_of, make_person, make_pool
 from web.shell.frame import ITEMS
@@ -18,11 +20,10 @@ DECISION = "0198b7c4-5b5e-7000-8000-000000000001"
 
 
 def rows(client: Client, words: str) -> list[tuple[str, str]]:
-    """Return (kind, name) of the rows for the words."""
+    """Return (kind, name) of the rows for the words, in order."""
     page = client.get("/search", {"q": words}).content.decode()
-    return [
-        (kind, name) for name, kind in re.findall(r"<b>(.*?)</b>.*?<i>(.*?)</i>", page.replace("\n", " "), re.DOTALL)
-    ]
+    groups = re.findall(r'role="group" aria-label="(.*?)">(.*?)</div>', page, re.DOTALL)
+    return [(kind, name) for kind, group in groups for name in re.findall(r"<b>(.*?)</b>", group)]
 
 
 @pytest.fixture
@@ -55,6 +56,39 @@ def test_pages_actions_and_request_ids_are_found() -> None:
     assert ("Action", "Create a new API key") not in rows(viewer, "api key")
     assert rows(viewer, DECISION.upper())[0] == ("Request", DECISION)
     assert rows(viewer, "")[0] == ("Page", "Fleet")
+
+
+def test_exact_matches_come_before_prefixes_and_these_before_others_each_with_their_kind() -> None:
+    for number in range(8):
+        Tenant.objects.create(slug=f"t{number}", name=f"a chat {number}")
+    for name in ("hatchat", "big chat", "chat-2", "chat"):
+        Tenant.objects.create(slug=f"z-{name.replace(' ', '-')}", name=name)
+    kinds = rows(client_of(make_person("admin")), "chat")
+    tenants = [name for kind, name in kinds if kind == "Tenant"]
+    assert (tenants[:2], len(tenants)) == (["chat", "chat-2"], 6)
+    assert kinds[0] == ("Tenant", "chat")
+    assert rows(client_of(User.objects.get(username="admin")), "hat")[0] == ("Tenant", "hatchat")
+    # The page has the only exact match.
+    assert rows(client_of(User.objects.get(username="admin")), "usage")[0] == ("Page", "Usage")
+
+
+@pytest.mark.usefixtures("fleet")
+def test_verbs_are_found_with_their_object_by_those_who_may_use_them() -> None:
+    operator = client_of(make_person("operator"))
+    assert rows(operator, "quar chat") == [("Action", "Quarantine chat-1")]
+    assert ("Action", "Drain code-1") in rows(operator, "drain")
+    assert {"Drain chat-1", "Quarantine chat-1"} < {name for kind, name in rows(operator, "chat-1") if kind == "Action"}
+    page = operator.get("/search", {"q": "drain chat-1"}).content.decode()
+    assert 'href="/engines?do=drain&amp;engine=chat-1"' in page
+    assert rows(client_of(make_person("viewer")), "drain chat-1") == []
+    only = client_of(make_person("pool_operator", Pool.objects.get(slug="chat")))
+    assert rows(only, "drain code-1") == []
+
+
+def test_keys_of_pages_are_shown_and_no_match_says_what_can_be_typed() -> None:
+    client = client_of(make_person("viewer"))
+    assert re.search(r"<b>Fleet</b><i><kbd>G</kbd> <kbd>F</kbd>", client.get("/search").content.decode())
+    assert "“drain e-03”" in client.get("/search", {"q": "zzz"}).content.decode()
 
 
 @pytest.mark.parametrize("words", ["<b>", "%", "\x00", "a" * 500, "_", "'"])
