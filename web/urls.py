@@ -6,7 +6,7 @@ from django.urls import path
 from django.views.decorators.cache import never_cache
 from django.views.generic import RedirectView
 
-from controlplane.access.resources import GROUP_GRANTS, KEYS, TENANTS
+from controlplane.access.resources import GROUP_GRANTS, KEYS, PEOPLE, TENANTS
 from controlplane.fleet.resources import ENGINES, POOLS, SERVICES
 from controlplane.notifications.changing import CHANNELS, ROUTES, SILENCES
 from controlplane.objectives.objective import OBJECTIVES
@@ -161,10 +161,8 @@ urlpatterns = [
     path("access/keys/<slug:key_id>/rotate", access_keys.rotate_key, name="access-key-rotate"),
     path("access/keys/<slug:key_id>/end-previous", access_keys.end_previous, name="access-key-end-previous"),
     path("access/people", access_people.people, name="access-people"),
+    path("access/people.csv", admins_only(csv_download(PEOPLE)), name="people-csv"),
     path("access/people/sign-in-policy", access_factors.policy, name="access-sign-in-policy"),
-    path("access/people/<int:person_id>/grant", access_people.grant, name="access-person-grant"),
-    path("access/people/<int:person_id>/withdraw", access_people.withdraw, name="access-person-withdraw"),
-    path("access/people/<int:person_id>/activity", access_people.activity, name="access-person-activity"),
     path("access/people/<int:person_id>/password", access_people.password, name="access-person-password"),
     path(
         "access/people/<int:person_id>/reset-factors", access_people.reset_factors, name="access-person-reset-factors"

@@ -17,12 +17,14 @@ from django.contrib.auth.models import User
 from django.db import transaction
 
 from controlplane.access.models.group_grant import MAX_GROUP, GroupGrant
+from controlplane.access.models.person import Person
 from controlplane.access.models.role_grant import RoleGrant
-from controlplane.access.people import KIND, audit_fields
 from controlplane.fleet.models.pool import Pool
 from controlplane.platform import audit, recorded_change
 from controlplane.platform.actor import Actor, program
+from controlplane.platform.audit_values import audit_values
 from controlplane.platform.field_problems import check_names, problem
+from controlplane.platform.revisions import bump, locked
 from controlplane.platform.role import ALL_POOLS, Role
 from controlplane.platform.roles import require
 
@@ -74,11 +76,13 @@ def give_roles(user: User, groups: Iterable[str], *, actor: Actor) -> None:
         stored = RoleGrant.objects.select_for_update().filter(user=user).exclude(by_group="")
         if _facts(stored) == _facts(wanted.values()):
             return
-        before = audit_fields(user)
+        person = locked(user.person, None)
+        before = audit_values(person)
         stored.delete()
         RoleGrant.objects.bulk_create(wanted.values())
         user.__dict__.pop("_role_grants", None)
-        audit.record(actor, "person.roles_of_groups", KIND, user.username, before=before, after=audit_fields(user))
+        bump(person, {})
+        audit.record_for(actor, "person.roles_of_groups", person, before=before, after=audit_values(person))
 
 
 def create_grant(group: str, role: str, *, pool: str = ALL_POOLS, actor: Actor, why: str = "") -> GroupGrant:
@@ -130,12 +134,12 @@ def _facts(grants: Iterable[RoleGrant]) -> set[tuple[int | None, str, str]]:
     return {(grant.pool_id, grant.role, grant.by_group) for grant in grants}
 
 
-def _added(wanted: str) -> User:
+def _added(wanted: str) -> Person:
     """Add a person who cannot sign in with a password. A taken name gets a number: it is no proof of identity."""
     wanted = re.sub(r"[^\w.@+-]", "-", wanted)[:MAX_NAME]
     names = (wanted if number == 1 else f"{wanted}-{number}" for number in count(1))
-    user = User(username=next(name for name in names if not User.objects.filter(username__iexact=name).exists()))
-    user.set_unusable_password()
-    user.save(force_insert=True)
-    audit.record(PROVIDER, "person.create", KIND, user.username, after=audit_fields(user), why="First sign-in")
-    return user
+    person = Person(username=next(name for name in names if not User.objects.filter(username__iexact=name).exists()))
+    person.set_unusable_password()
+    person.save(force_insert=True)
+    audit.record_for(PROVIDER, "person.create", person, after=audit_values(person), why="First sign-in")
+    return person

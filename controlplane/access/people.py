@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from django.contrib.auth.models import User
@@ -11,110 +11,87 @@ from django.core.exceptions import ValidationError
 from django.db import IntegrityError, transaction
 from django.db.models import Q
 
+from controlplane.access.models.person import Person
 from controlplane.access.models.role_grant import RoleGrant
 from controlplane.access.sessions import end_sessions_of
 from controlplane.fleet.models.pool import Pool
 from controlplane.platform import audit
 from controlplane.platform.actor import Actor
-from controlplane.platform.field_problems import FieldProblem, InvalidFieldsError, problem
-from controlplane.platform.role import Role
+from controlplane.platform.audit_values import audit_values
+from controlplane.platform.field_problems import FieldProblem, InvalidFieldsError, check_names, problem
+from controlplane.platform.resource.declared_field import settable_fields
+from controlplane.platform.revisions import bump, locked
+from controlplane.platform.role import ALL_POOLS, Role
 from controlplane.platform.roles import require
 
 KIND = "person"
 MAX_PASSWORD = 256
+_RANK = {role: rank for rank, role in enumerate(Role.values)}
 
 
 def create_person(
     username: str,
-    password: str | None,
+    password: str | None = None,
     *,
     actor: Actor,
-    role: Role | None = None,
-    pools: Sequence[Pool] = (),
-    everywhere: bool = False,
+    roles: Sequence[str] = (),
+    is_active: bool = True,
     why: str = "",
-) -> User:
-    """Create a person with a role in these pools or `everywhere`. An admin's role always applies everywhere.
+) -> Person:
+    """Create a person with these roles, each as pool=role.
 
-    Without pools the person has no role yet. Without a password the person cannot sign in until one is set. Raises
+    Without roles the person sees no pool. Without a password the person cannot sign in until one is set. Raises
     NotAllowedError, and InvalidFieldsError with every problem.
     """
     require(actor, Role.ADMIN)
-    user = User(username=User.normalize_username(username.strip()))
-    problems = [*_username_problems(user.username), *password_problems(password, user)]
-    if role == Role.ADMIN and pools:
-        problems.append(FieldProblem("pools", "An admin's role covers all pools; choose no pools, or another role."))
-    elif everywhere and pools:
-        problems.append(FieldProblem("pools", "Choose all pools, or some of them."))
+    person = Person(username=User.normalize_username(username.strip()), is_active=is_active)
+    grants, problems = _read_roles(roles)
+    problems = [*_username_problems(person.username), *password_problems(password or None, person), *problems]
     if problems:
         raise InvalidFieldsError(problems)
-    user.set_password(password)
+    person.set_password(password or None)
     try:
         with transaction.atomic():
-            user.save(force_insert=True)
-            if role is not None:
-                _store_grants(user, role, (None,) if everywhere or role == Role.ADMIN else pools)
-            audit.record(actor, "person.create", KIND, user.username, after=audit_fields(user), why=why)
+            person.save(force_insert=True)
+            _store_grants(person, grants)
+            audit.record_for(actor, "person.create", person, after=audit_values(person), why=why)
     except IntegrityError as error:
         raise problem("username", "A person with this name was just added.") from error
-    return user
+    return person
 
 
-def grant_role(user: User, role: Role, *, actor: Actor, pool: Pool | None, why: str = "") -> bool:
-    """Replace the person's role in a pool (None: everywhere). Return False if it is unchanged.
+def change_person(
+    person: Person, changes: Mapping[str, Any], *, actor: Actor, expected: int | None = None, why: str = ""
+) -> Person:
+    """Replace the roles that admins gave, or deactivate the person, which ends all their sessions. Return the person.
 
-    Raises NotAllowedError, InvalidFieldsError.
+    Raises NotAllowedError, StaleRevisionError, and InvalidFieldsError if actors deactivate themselves or no admin would
+    remain.
     """
     require(actor, Role.ADMIN)
-    if role == Role.ADMIN and pool is not None:
-        raise problem("pool", "An admin's role covers all pools; leave the pool empty.")
-    with transaction.atomic():
-        before = audit_fields(_locked(user))
-        _store_grants(user, role, (pool,))
-        after = audit_fields(user)
-        if after == before:
-            return False
-        # Checked after the write, under the lock: the rollback gives the last admin their role back.
-        _require_an_admin()
-        _record(actor, "person.grant", user, before, why, pool)
-    return True
-
-
-def withdraw_role(user: User, *, actor: Actor, pool: Pool | None = None, why: str = "") -> bool:
-    """Withdraw the person's role in a pool (None: everywhere). Return False if an admin gave the person no such role.
-
-    Raises NotAllowedError, and InvalidFieldsError if no admin would remain.
-    """
-    require(actor, Role.ADMIN)
-    with transaction.atomic():
-        before = audit_fields(_locked(user))
-        deleted, _ = RoleGrant.objects.filter(user=user, pool=pool, by_group="").delete()
-        if not deleted:
-            return False
-        _require_an_admin()
-        _record(actor, "person.withdraw", user, before, why, pool)
-    return True
-
-
-def set_active(user: User, active: bool, *, actor: Actor, why: str = "") -> bool:
-    """Allow the person to sign in, or forbid it and end all their sessions. Return False if nothing changes.
-
-    Raises NotAllowedError, and InvalidFieldsError if actors deactivate themselves or no admin would remain.
-    """
-    require(actor, Role.ADMIN)
+    check_names(changes, settable_fields(Person))
+    active = changes.get("is_active", person.is_active)
+    grants, problems = _read_roles(changes.get("roles", ()))
     # Otherwise an admin could lock themselves out.
-    if not active and actor.user is not None and actor.user.pk == user.pk:
-        raise problem("", "You cannot deactivate yourself; ask another admin.")
+    if not active and actor.user is not None and actor.user.pk == person.pk:
+        problems.append(FieldProblem("", "You cannot deactivate yourself; ask another admin."))
+    if problems:
+        raise InvalidFieldsError(problems)
     with transaction.atomic():
-        before = audit_fields(_locked(user))
-        if not User.objects.filter(pk=user.pk, is_active=not active).update(is_active=active):
-            return False
-        user.is_active = active
-        if not active:
+        _lock_admins()
+        stored = locked(person, expected)
+        before = audit_values(stored)
+        stored.is_active = active
+        if "roles" in changes:
+            _store_grants(stored, grants)
+        if audit_values(stored) != before:
+            bump(stored, {"is_active": active})
+            # Checked after the write, under the lock: the rollback gives the last admin their role back.
             _require_an_admin()
-            end_sessions_of(user)
-        _record(actor, "person.activate" if active else "person.deactivate", user, before, why)
-    return True
+            if not active:
+                end_sessions_of(stored)
+            audit.record_for(actor, "person.change", stored, before=before, after=audit_values(stored), why=why)
+    return stored
 
 
 def set_password(user: User, password: str, *, actor: Actor, keep_session: str = "", why: str = "") -> None:
@@ -132,22 +109,6 @@ def set_password(user: User, password: str, *, actor: Actor, keep_session: str =
         User.objects.filter(pk=user.pk).update(password=user.password)
         end_sessions_of(user, keep=keep_session)
         audit.record(actor, "person.set_password", KIND, user.username, why=why)
-
-
-def audit_fields(user: User) -> dict[str, Any]:
-    """Return a person's fields in the form recorded in the audit."""
-    grants = RoleGrant.objects.filter(user=user).select_related("pool").order_by("pool__slug")
-    return {
-        "username": user.username,
-        "active": user.is_active,
-        "superuser": user.is_superuser,
-        "roles": {_where(grant): grant.role for grant in grants},
-    }
-
-
-def _where(grant: RoleGrant) -> str:
-    where = grant.pool.slug if grant.pool else "everywhere"
-    return f"{where} by group {grant.by_group}" if grant.by_group else where
 
 
 def password_problems(password: str | None, user: User) -> list[FieldProblem]:
@@ -174,11 +135,31 @@ def _username_problems(username: str) -> list[FieldProblem]:
     return []
 
 
-def _store_grants(user: User, role: Role, pools: Iterable[Pool | None]) -> None:
-    for pool in pools:
-        RoleGrant.objects.update_or_create(user=user, pool=pool, by_group="", defaults={"role": role})
+def _read_roles(texts: Iterable[str]) -> tuple[dict[Pool | None, Role], list[FieldProblem]]:
+    """Return the highest role in each pool (None: everywhere) of texts such as chat=operator, and their problems."""
+    pools: dict[str, Pool | None] = {ALL_POOLS: None, **{pool.slug: pool for pool in Pool.objects.all()}}
+    grants: dict[Pool | None, Role] = {}
+    problems = []
+    for text in texts:
+        where, _, role = text.partition("=")
+        if where not in pools or role not in Role.values:
+            problems.append(FieldProblem("roles", f"Not a role in a pool: {text}. Write pool=role, such as *=viewer."))
+        elif role == Role.ADMIN and where != ALL_POOLS:
+            problems.append(FieldProblem("roles", "An admin acts in all pools: write *=admin."))
+        else:
+            grants[pools[where]] = max(grants.get(pools[where], Role.VIEWER), Role(role), key=_RANK.__getitem__)
+    return grants, problems
+
+
+def _store_grants(person: Person, grants: Mapping[Pool | None, Role]) -> None:
+    """Replace the roles that admins gave. Grants that stay keep their rows."""
+    stored = RoleGrant.objects.filter(user=person, by_group="")
+    kept = [grant.pk for grant in stored if grants.get(grant.pool) == grant.role]
+    stored.exclude(pk__in=kept).delete()
+    for pool, role in grants.items():
+        RoleGrant.objects.get_or_create(user=person, pool=pool, by_group="", defaults={"role": role})
     # platform.roles keeps the grants on the person, and they have changed.
-    user.__dict__.pop("_role_grants", None)
+    person.__dict__.pop("_role_grants", None)
 
 
 def _require_an_admin() -> None:
@@ -188,17 +169,7 @@ def _require_an_admin() -> None:
         raise problem("", "This is the last admin; make another person an admin first.")
 
 
-def _locked(user: User) -> User:
-    """Lock the admins' accounts and return this person, reloaded.
-
-    The lock keeps two admins from removing each other.
-    """
-    admins = RoleGrant.objects.filter(role=Role.ADMIN).values("user")
-    wanted = Q(is_superuser=True) | Q(pk__in=admins) | Q(pk=user.pk)
-    return {person.pk: person for person in User.objects.select_for_update().filter(wanted)}[user.pk]
-
-
-def _record(actor: Actor, verb: str, user: User, before: dict[str, Any], why: str, pool: Pool | None = None) -> None:
-    user.__dict__.pop("_role_grants", None)
-    name = pool.slug if pool else ""
-    audit.record(actor, verb, KIND, user.username, before=before, after=audit_fields(user), why=why, pool=name)
+def _lock_admins() -> None:
+    """Lock the admins' accounts, which keeps two admins from removing each other."""
+    admins = Q(is_superuser=True) | Q(pk__in=RoleGrant.objects.filter(role=Role.ADMIN).values("user"))
+    list(User.objects.select_for_update().filter(admins))

@@ -1,10 +1,12 @@
-"""Tenants, API keys, and groups' grants as resources. An actor with permission to see one of them may see all."""
+"""People, tenants, API keys, and groups' grants as resources. An actor who may see one of them may see all."""
 
 from __future__ import annotations
 
 from controlplane.access.api_keys import change_api_key, create_api_key
 from controlplane.access.group_grants import change_grant, create_grant, delete_grant
 from controlplane.access.models.group_grant import GroupGrant
+from controlplane.access.models.person import Person
+from controlplane.access.people import change_person, create_person
 from controlplane.fleet import topology
 from controlplane.platform.models.api_key import ApiKey
 from controlplane.platform.models.tenant import Tenant
@@ -37,6 +39,15 @@ KEYS = Resource(
     lambda _actor: ApiKey.objects.select_related("tenant"),
     created=create_api_key,
     changed=change_api_key,
+    changes_need=Role.ADMIN,
+    whole_fleet=True,
+)
+PEOPLE = Resource(
+    "people",
+    Person,
+    lambda _actor: Person.objects.prefetch_related("role_grants__pool"),
+    created=create_person,
+    changed=change_person,
     changes_need=Role.ADMIN,
     whole_fleet=True,
 )

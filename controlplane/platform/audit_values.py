@@ -10,7 +10,7 @@ from typing import Any
 
 from django.db import models
 
-from controlplane.platform.resource.declared_field import FieldAccess, declaration_of
+from controlplane.platform.resource.declared_field import FieldAccess, declaration_of, fields_of
 
 _NEVER_RECORDED = frozenset({"id", "password"})
 
@@ -29,7 +29,7 @@ def audit_values(thing: models.Model) -> dict[str, Any]:
     """Return the object's fields as JSON values. Relations are public ids, and secrets are omitted."""
     return {
         field.name: _plain(getattr(thing, field.name))
-        for field in thing._meta.concrete_fields
+        for field in fields_of(type(thing))
         if field.name not in _NEVER_RECORDED and declaration_of(field).access is not FieldAccess.HIDDEN
     }
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.urls import path, re_path, register_converter
 
-from controlplane.access.api import api_keys, sign_in_policy
+from controlplane.access.api import api_keys, people, sign_in_policy
 from controlplane.access.api.audit_events import AuditEvents, OneAuditEvent
 from controlplane.automation.api import automation, engine_health
 from controlplane.fleet.api import engines, pools, regions
@@ -89,6 +89,8 @@ urlpatterns = [
     path("v1/kv_moves", kv_nodes.KvMovesView.as_view()),
     path("v1/tenants", api_keys.TenantsView.as_view()),
     path("v1/tenants/<slug:slug>", api_keys.OneTenant.as_view()),
+    path("v1/people", people.PeopleView.as_view()),
+    path("v1/people/<str:username>", people.OnePerson.as_view()),
     path("v1/group_grants", api_keys.GroupGrantsView.as_view()),
     path("v1/group_grants/<plain_id:grant_id>", api_keys.OneGroupGrant.as_view()),
     path("v1/sign_in_policy", sign_in_policy.SignInPolicyView.as_view()),

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from django.contrib.auth.models import User
+from django.db.models.signals import post_save
+
+from controlplane.access.models.person import add_person
 from controlplane.platform import snapshot_change
 from controlplane.platform.actor import Actor
 from controlplane.policies import publish, trials_of_version
@@ -16,6 +20,7 @@ from controlplane.trials.trials_of_version import SOURCES, delete_trials
 
 def connect() -> None:
     """Connect all signals. A second call changes nothing."""
+    post_save.connect(add_person, sender=User)
     snapshot_change.committed.connect(_publish)
     publish.went_live.connect(_end_canary)
     publish.draft_deleted.connect(delete_trials)

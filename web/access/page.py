@@ -32,12 +32,6 @@ SAID = {
         "and its audit event when it is writable again."
     ),
     "previous-ended": "Previous secret ended. Requests with it get 401 within 5 s.",
-    "person-created": "The person can sign in.",
-    "person-without-pool": "The person can sign in, but has no role yet: no pool was chosen. Grant a role below.",
-    "role-granted": "Role granted, effective with the next request.",
-    "role-withdrawn": "Role withdrawn, effective with the next request.",
-    "deactivated": "Account deactivated; its sessions have ended.",
-    "activated": "Account activated.",
     "password-set": "Password set; sessions opened with the old one have ended.",
     "signed-out": "Signed out. Open pages close within 5 s.",
     "created": "Added.",

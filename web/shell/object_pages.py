@@ -37,6 +37,7 @@ class ObjectPages:
 
     resource: Resource
     noun: str
+    """Words for one object; an irregular plural follows after a comma."""
     page: str
     """Name of its navigation item."""
     address: str
@@ -69,22 +70,29 @@ class ObjectPages:
     def view(self, request: HttpRequest, public_id: str = "", act: str = "") -> HttpResponse:
         """List the objects; on POST create, change, or delete one, which the address or the form names."""
         if request.method != "POST":
-            return self._page(request)
+            return self.rendered(request)
         actor = console_actor(request)
         role = self.resource.changes_need
         if not may(actor, role):
-            return lacks_role(request, self.page, f"Changing {self.noun}s requires the role {role}.", self.address)
+            return lacks_role(request, self.page, f"Changing {self._nouns[1]} requires the role {role}.", self.address)
         name = public_id or sent(request, self.named)
         opened = get_object_or_404(self.resource.model, **{self._id_field: name}) if name else None
         try:
             return self._done(request, actor, opened, act or sent(request, "do"))
         except InvalidFieldsError as error:
-            return self._page(request, opened=opened, creating=opened is None, problems=error.problems, status=422)
+            return self.rendered(request, opened=opened, creating=opened is None, problems=error.problems, status=422)
         except StaleRevisionError:
-            text = f"Another person changed this {self.noun} while you edited. Review its current state."
-            return self._page(request, opened=opened, problems=(FieldProblem("", text),), keep_typed=False, status=412)
+            text = f"Another person changed this {self._nouns[0]} while you edited. Review its current state."
+            return self.rendered(
+                request, opened=opened, problems=(FieldProblem("", text),), keep_typed=False, status=412
+            )
         except ConflictError as error:
-            return self._page(request, opened=opened, problems=(FieldProblem("", str(error)),), status=409)
+            return self.rendered(request, opened=opened, problems=(FieldProblem("", str(error)),), status=409)
+
+    @property
+    def _nouns(self) -> tuple[str, str]:
+        one, _, many = self.noun.partition(",")
+        return one, many or f"{one}s"
 
     @property
     def _id_field(self) -> str:
@@ -118,7 +126,7 @@ class ObjectPages:
         self.resource.changed(opened, values, expected=row_number(request.POST.get("revision")), **named)
         return self._go(opened, "changed")
 
-    def _page(
+    def rendered(
         self,
         request: HttpRequest,
         *,
@@ -128,6 +136,7 @@ class ObjectPages:
         keep_typed: bool = True,
         status: int = 200,
     ) -> HttpResponse:
+        """Return the page with the list, and with the opened object or the form of a new one beside it."""
         actor, resource = console_actor(request), self.resource
         may_change = may(actor, resource.changes_need)
         things, wanted = self.counted(resource.rows(actor)), asked(request, "q") if self.search else ""
@@ -147,11 +156,14 @@ class ObjectPages:
             page=self.page,
             tabs=self.tabs(actor),
             tab=self.tab,
-            noun=self.noun,
+            noun=self._nouns[0],
+            nouns=self._nouns[1],
+            counted_noun=self.noun,
             address=self.address,
             kind=kind_of(resource.model()),
             back=f"{self.address}?{self.named}=",
-            verb=f"Delete {self.noun}",
+            verb=f"Delete {self._nouns[0]}",
+            deletable=resource.deleted is not None,
             named=self.named,
             search=bool(self.search),
             paging=page,

@@ -73,21 +73,24 @@ def object_views(
 ) -> tuple[type[Creatable], type[ObjectView]]:
     """Return the views of all objects and of one; `title` is the words for one, in lower case.
 
+    An irregular plural follows after a comma.
     Without `shape`, responses have the fields that readers see. Without `order`, the public id orders the list.
     """
+    title, _, plural = title.partition(",")
+    plural = plural or f"{title}s"
     model, name, change = resource.model, "".join(title.title().split()), change_body(resource.model)
     order = order or (model.public_id_field,)
     meta = {"Meta": type("Meta", (), {"model": model}), "__doc__": model.__doc__}
     shared = {"resource": resource, "shape": shape or type(f"{model.__name__}Shape", (ResourceShape,), meta)}
     many: dict[str, Any] = {
-        "says": by_method(GET=f"List {title}s.", POST=f"Create {'an' if title[0] in 'aeiou' else 'a'} {title}."),
+        "says": by_method(GET=f"List {plural}.", POST=f"Create {'an' if title[0] in 'aeiou' else 'a'} {title}."),
         "bodies": by_method(POST=new_body(model)),
         "listing": Listing({order[0]: tuple(order)}, order[0], dict(filters)),
     }
     one = {"bodies": by_method(PUT=change, PATCH=change)}
     return (
-        type(f"{name}sView", (Creatable,), shared | many),
-        type(f"One{name}", (Changeable, Deletable), shared | one),
+        type(f"{''.join(plural.title().split())}View", (Creatable,), shared | many),
+        type(f"One{name}", (Changeable, Deletable) if resource.deleted else (Changeable,), shared | one),
     )
 
 

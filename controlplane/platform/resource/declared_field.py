@@ -74,11 +74,16 @@ def declaration_of(field: ModelField) -> Declared:
     return given or Declared(str(field.verbose_name).capitalize(), access=FieldAccess.DERIVED)
 
 
+def fields_of(model: type[models.Model]) -> tuple[ModelField, ...]:
+    """Return the model's columns and its `computed_fields`, which are properties."""
+    return (*model._meta.concrete_fields, *getattr(model, "computed_fields", ()))
+
+
 def shown_fields(model: type[models.Model]) -> dict[str, ModelField]:
     """Return the fields that readers see, by name."""
     return {
         field.name: field
-        for field in model._meta.concrete_fields
+        for field in fields_of(model)
         if not field.primary_key and declaration_of(field).access is not FieldAccess.HIDDEN
     }
 

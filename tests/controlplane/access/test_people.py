@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 from django.contrib.auth.models import User
 
 from controlplane.access import people
+from controlplane.access.models.person import Person
 from controlplane.access.models.role_grant import RoleGrant
 from controlplane.fleet.models.pool import Pool
 from controlplane.platform.actor import CONSOLE, Actor, person, program
 from controlplane.platform.field_problems import InvalidFieldsError
 from controlplane.platform.models.audit_event import AuditEvent
+from controlplane.platform.revisions import StaleRevisionError
 from controlplane.platform.role import Role
 from controlplane.platform.roles import NotAllowedError, role_in
 
@@ -34,12 +34,15 @@ def admin(name: str = "boss") -> Actor:
 
 
 def test_new_person_signs_in_with_the_given_role(pool: Pool) -> None:
-    user = people.create_person("op", GOOD, actor=admin(), role=Role.OPERATOR, pools=[pool], why="on call")
+    user = people.create_person("op", GOOD, actor=admin(), roles=["chat=operator"], why="on call")
     assert user.check_password(GOOD)
     assert role_in(user, pool) == Role.OPERATOR
     assert role_in(user) is None
     event = AuditEvent.objects.get(verb="person.create")
-    assert event.after == {"username": "op", "active": True, "superuser": False, "roles": {"chat": "operator"}}
+    assert event.after == {
+        "username": "op", "is_active": True, "is_superuser": False, "revision": 1, "roles": ["chat=operator"],
+        "group_roles": [],
+    }  # fmt: skip
     assert (event.actor_name, event.why, event.request_id) == ("boss", "on call", "r-1")
 
 
@@ -75,76 +78,84 @@ def test_all_errors_are_reported_together(username: str, password: str, paths: s
     assert not AuditEvent.objects.exists()
 
 
-def test_admin_has_the_role_in_all_pools(pool: Pool) -> None:
-    with pytest.raises(InvalidFieldsError):
-        people.create_person("op", GOOD, actor=PROGRAM, role=Role.ADMIN, pools=[pool])
-    user = people.create_person("op", GOOD, actor=PROGRAM)
-    with pytest.raises(InvalidFieldsError):
-        people.grant_role(user, Role.ADMIN, actor=PROGRAM, pool=pool)
-    assert role_in(people.create_person("boss", GOOD, actor=PROGRAM, role=Role.ADMIN)) == Role.ADMIN
+@pytest.mark.parametrize("wrong", ["chat=admin", "nowhere=viewer", "chat", "chat=owner", "=viewer", ""])
+def test_unknown_roles_are_rejected(pool: Pool, wrong: str) -> None:
+    person = people.create_person("op", GOOD, actor=PROGRAM, roles=["chat=viewer"])
+    for attempt in (
+        lambda: people.create_person("other", GOOD, actor=PROGRAM, roles=["*=viewer", wrong]),
+        lambda: people.change_person(person, {"roles": ["*=viewer", wrong]}, actor=PROGRAM),
+    ):
+        with pytest.raises(InvalidFieldsError) as caught:
+            attempt()
+        assert [problem.path for problem in caught.value.problems] == ["roles"]
+    assert person.roles == ["chat=viewer"]
 
 
-def test_role_applies_to_all_pools_only_if_all_pools_are_selected(pool: Pool) -> None:
-    nowhere = people.create_person("a", GOOD, actor=PROGRAM, role=Role.OPERATOR)
-    assert (role_in(nowhere), role_in(nowhere, pool)) == (None, None)
-    everywhere = people.create_person("b", GOOD, actor=PROGRAM, role=Role.OPERATOR, everywhere=True)
-    assert role_in(everywhere) == Role.OPERATOR
-    with pytest.raises(InvalidFieldsError, match="all pools, or some"):
-        people.create_person("c", GOOD, actor=PROGRAM, role=Role.OPERATOR, pools=[pool], everywhere=True)
+def test_highest_of_several_roles_in_a_pool_applies(pool: Pool) -> None:
+    person = people.create_person(
+        "op", GOOD, actor=PROGRAM, roles=["*=operator", "chat=operator", "chat=viewer", "*=viewer"]
+    )
+    assert person.roles == ["*=operator", "chat=operator"]
+    assert people.create_person("boss", GOOD, actor=PROGRAM, roles=["*=viewer", "*=admin"]).roles == ["*=admin"]
+    assert people.create_person("x", GOOD, actor=PROGRAM).roles == []
 
 
-def test_new_role_replaces_the_role_of_the_same_scope(pool: Pool) -> None:
+def test_change_replaces_the_roles_that_admins_gave(pool: Pool) -> None:
     actor = admin()
-    user = people.create_person("op", GOOD, actor=actor, role=Role.VIEWER, everywhere=True)
-    assert people.grant_role(user, Role.OPERATOR, actor=actor, pool=pool, why="covers for Lind")
-    assert people.grant_role(user, Role.OPERATOR, actor=actor, pool=None)
-    assert not people.grant_role(user, Role.OPERATOR, actor=actor, pool=None)
-    assert (role_in(user), role_in(user, pool)) == (Role.OPERATOR, Role.OPERATOR)
-    assert people.withdraw_role(user, actor=actor)
-    assert not people.withdraw_role(user, actor=actor)
-    assert (role_in(user), role_in(user, pool)) == (None, Role.OPERATOR)
-    grants = AuditEvent.objects.filter(verb="person.grant").order_by("id")
-    assert [event.pool_slug for event in grants] == ["chat", ""]
-    assert grants[0].before["roles"] == {"everywhere": "viewer"}
-    assert grants[0].after["roles"] == {"everywhere": "viewer", "chat": "operator"}
+    person = people.create_person("op", GOOD, actor=actor, roles=["*=viewer"])
+    RoleGrant.objects.create(user=person, pool=pool, role=Role.VIEWER, by_group="eng")
+    changed = people.change_person(person, {"roles": ["chat=operator"]}, actor=actor, expected=1, why="covers for Lind")
+    assert (role_in(changed), role_in(changed, pool)) == (None, Role.OPERATOR)
+    assert (changed.revision, changed.roles, changed.group_roles) == (2, ["chat=operator"], ["chat=viewer by eng"])
+    assert people.change_person(person, {"roles": ["chat=operator"]}, actor=actor).revision == 2
+    event = AuditEvent.objects.get(verb="person.change")
+    assert (event.before["roles"], event.after["roles"], event.why) == (
+        ["*=viewer"],
+        ["chat=operator"],
+        "covers for Lind",
+    )
+    with pytest.raises(StaleRevisionError):
+        people.change_person(person, {"roles": []}, actor=actor, expected=1)
 
 
-@pytest.mark.parametrize(
-    "remove",
-    [
-        lambda user, actor: people.withdraw_role(user, actor=actor),
-        lambda user, actor: people.grant_role(user, Role.VIEWER, actor=actor, pool=None),
-        lambda user, actor: people.set_active(user, False, actor=actor),
-    ],
-)
-def test_last_admin_cannot_be_removed(remove: Callable[[User, Actor], bool]) -> None:
+@pytest.mark.parametrize("changes", [{"roles": []}, {"roles": ["*=viewer"]}, {"is_active": False}])
+def test_last_admin_cannot_be_removed(changes: dict[str, object]) -> None:
     first = admin()
-    with pytest.raises(InvalidFieldsError, match=r"last admin|yourself"):
-        remove(first.user, PROGRAM)
-    first.user.refresh_from_db()
-    assert first.user.is_active
-    assert RoleGrant.objects.get(user=first.user).role == Role.ADMIN
+    with pytest.raises(InvalidFieldsError, match=r"last admin"):
+        people.change_person(first.user.person, changes, actor=PROGRAM)
+    stored = User.objects.get(pk=first.user.pk)
+    assert stored.is_active
+    assert stored.person.revision == 1
+    assert RoleGrant.objects.get(user=stored).role == Role.ADMIN
     second = admin("second")
-    assert remove(first.user, second)
+    assert people.change_person(stored.person, changes, actor=second).revision == 2
 
 
 def test_people_cannot_deactivate_themselves() -> None:
     actor = admin()
     admin("second")
     with pytest.raises(InvalidFieldsError, match="yourself"):
-        people.set_active(actor.user, False, actor=actor)
+        people.change_person(actor.user.person, {"is_active": False}, actor=actor)
 
 
 def test_deactivated_person_can_be_reactivated() -> None:
     actor = admin()
-    user = people.create_person("op", GOOD, actor=actor, role=Role.VIEWER, everywhere=True)
-    assert people.set_active(user, False, actor=actor)
-    assert not people.set_active(user, False, actor=actor)
-    assert role_in(User.objects.get(pk=user.pk)) is None
-    assert people.set_active(user, True, actor=actor)
-    assert role_in(User.objects.get(pk=user.pk)) == Role.VIEWER
-    verbs = list(AuditEvent.objects.order_by("id").values_list("verb", flat=True))
-    assert verbs == ["person.create", "person.deactivate", "person.activate"]
+    user = people.create_person("op", GOOD, actor=actor, roles=["*=viewer"])
+    for active, role in ((False, None), (False, None), (True, Role.VIEWER)):
+        assert people.change_person(user, {"is_active": active}, actor=actor).roles == ["*=viewer"]
+        assert role_in(User.objects.get(pk=user.pk)) == role
+    changes = [(event.before["is_active"], event.after["is_active"]) for event in AuditEvent.objects.order_by("id")[1:]]
+    assert changes == [(True, False), (False, True)]
+
+
+def test_every_account_is_a_person() -> None:
+    plain, root = User.objects.create(username="plain"), User.objects.create_superuser("root", password=GOOD)
+    assert set(Person.objects.values_list("username", "revision", "time_zone")) == {("plain", 1, ""), ("root", 1, "")}
+    plain.email = "plain@example.com"
+    plain.save()
+    assert Person.objects.get(username="plain").email == "plain@example.com"
+    root.delete()
+    assert Person.objects.get().username == "plain"
 
 
 def test_password_is_set_only_by_admins_and_its_owner() -> None:
@@ -174,13 +185,12 @@ def test_no_password_reaches_the_audit_or_the_log(caplog: pytest.LogCaptureFixtu
 @pytest.mark.parametrize("role", [None, Role.VIEWER, Role.OPERATOR])
 def test_only_admins_change_people(role: Role | None) -> None:
     admin()
-    user = people.create_person("op", GOOD, actor=PROGRAM, role=role, everywhere=role != Role.ADMIN)
+    user = people.create_person("op", GOOD, actor=PROGRAM, roles=[f"*={role}"] if role else ())
     asker = person(User.objects.get(pk=user.pk), via=CONSOLE)
     for attempt in (
         lambda: people.create_person("new", GOOD, actor=asker),
-        lambda: people.grant_role(user, Role.ADMIN, actor=asker, pool=None),
-        lambda: people.withdraw_role(user, actor=asker),
-        lambda: people.set_active(user, False, actor=asker),
+        lambda: people.change_person(user, {"roles": ["*=admin"]}, actor=asker),
+        lambda: people.change_person(user, {"is_active": False}, actor=asker),
     ):
         with pytest.raises(NotAllowedError):
             attempt()

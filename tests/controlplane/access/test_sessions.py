@@ -12,7 +12,7 @@ from django.utils import timezone
 from controlplane.access import sessions
 from controlplane.access.models.console_session import ConsoleSession
 from controlplane.access.models.role_grant import RoleGrant
-from controlplane.access.people import create_person, set_active, set_password
+from controlplane.access.people import change_person, create_person, set_password
 from controlplane.platform.actor import CONSOLE, Actor, person
 from controlplane.platform.models.audit_event import AuditEvent
 from controlplane.platform.role import Role
@@ -98,7 +98,7 @@ def test_new_password_and_deactivation_end_sessions(boss: Actor) -> None:
         opened(user, key)
     set_password(user, "correct-horse-battery", actor=boss, keep_session="a")
     assert [session.session_key for session in sessions.open_sessions()] == ["a"]
-    set_active(user, False, actor=boss)
+    change_person(user, {"is_active": False}, actor=boss)
     assert not Session.objects.filter(session_key="a").exists()
 
 

@@ -11,6 +11,7 @@ from django.utils import timezone
 from pytest_django import DjangoAssertNumQueries
 
 from controlplane.access.models.console_session import ConsoleSession
+from controlplane.access.models.person import Person, add_person
 from controlplane.access.models.role_grant import RoleGrant
 from controlplane.platform.models.api_key import ApiKey
 from controlplane.platform.models.audit_event import AuditEvent
@@ -34,12 +35,11 @@ def changes_of(tenant: Tenant, key: ApiKey, person: User) -> list[tuple[str, dic
         ("/access/keys", {"tenant": tenant.slug, "name": "new", "scopes": ["infer"], "expires": "30"}),
         (f"/access/keys/{key.key_id}", {"name": "renamed", "scopes": ["route"]}),
         (f"/access/keys/{key.key_id}/revoke", {}),
-        ("/access/people", {"username": "new", "password": GOOD, "role": "viewer"}),
-        (f"/access/people/{person.pk}/grant", {"role": "operator", "pool": "*"}),
-        (f"/access/people/{person.pk}/withdraw", {"pool": "*"}),
+        ("/access/people", {"username": "new", "is_active": "on", "roles": ["*=viewer"]}),
+        ("/access/people", {"person": person.username, "is_active": "on", "roles": ["*=operator"]}),
         (f"/access/people/{person.pk}/password", {"password": GOOD}),
         (f"/access/people/{person.pk}/sign-out", {}),
-        (f"/access/people/{person.pk}/activity", {"active": "0"}),
+        ("/access/people", {"person": person.username}),
         ("/access/sessions/end-all", {}),
         ("/access/tenants", {"slug": "new", "name": "New"}),
         (f"/access/tenants/{tenant.slug}", {"name": "Renamed"}),
@@ -64,62 +64,65 @@ def test_only_admins_see_and_change_access(role: str, tenant: Tenant) -> None:
 # -- people
 
 
-def test_person_is_added_given_a_role_and_signed_out(admin: Client) -> None:
+def test_person_is_added_with_roles_given_a_password_and_signed_out(admin: Client) -> None:
     make_pool()
-    form = {"username": "op", "password": CANARY + "-long", "role": "operator", "pools": ["chat"], "why": "on call"}
-    assert admin.post("/access/people", form)["Location"] == "/access/people?person=op&said=person-created"
+    form = {"username": "op", "is_active": "on", "roles": ["chat=operator", "chat=viewer"], "why": "on call"}
+    assert admin.post("/access/people", form)["Location"] == "/access/people?person=op&said=created"
     user = User.objects.get(username="op")
-    assert RoleGrant.objects.get(user=user).pool.slug == "chat"
+    assert (RoleGrant.objects.get(user=user).pool.slug, user.has_usable_password()) == ("chat", False)
+    assert admin.post(f"/access/people/{user.pk}/password", {"password": CANARY + "-long"}).status_code == 303
     page = page_text(admin.get("/access/people?person=op"))
-    assert "operator in chat" in page
+    assert "<dd>chat=operator</dd>" in page
+    assert 'value="chat=operator" checked' in page
     assert CANARY not in page
-    own = client_of(user)
+    own = client_of(User.objects.get(pk=user.pk))
     assert own.get("/access/you").status_code == 200
     assert admin.post(f"/access/people/{user.pk}/sign-out")["Location"].endswith("said=signed-out")
     assert own.get("/access/you").status_code == 302
 
 
-def test_person_gets_a_role_only_in_selected_pools(admin: Client) -> None:
+def test_roles_of_a_person_are_those_that_are_ticked(admin: Client) -> None:
     make_pool()
-    form = {"username": "op", "password": GOOD, "role": "operator"}
-    answer = admin.post("/access/people", form)
-    user = User.objects.get(username="op")
-    assert not RoleGrant.objects.filter(user=user).exists()
-    assert "has no role yet" in page_text(admin.get(answer["Location"]))
-    assert admin.post(f"/access/people/{user.pk}/grant", {"role": "operator"}).status_code == 422
-    assert not RoleGrant.objects.filter(user=user).exists()
-    admin.post(f"/access/people/{user.pk}/grant", {"role": "operator", "pool": "*"})
-    assert RoleGrant.objects.get(user=user).pool is None
-    admin.post("/access/people", {**form, "username": "all", "pools": ["*"]})
-    assert RoleGrant.objects.get(user__username="all").pool is None
-    assert admin.post("/access/people", {**form, "username": "x", "pools": ["*", "chat"]}).status_code == 422
-    admin.post("/access/people", {**form, "username": "boss", "role": "admin"})
-    assert RoleGrant.objects.get(user__username="boss").pool is None
+    admin.post("/access/people", {"username": "op", "is_active": "on"})
+    person = Person.objects.get(username="op")
+    for ticked in (["*=viewer", "chat=operator"], ["chat=operator"], []):
+        form = {"person": "op", "is_active": "on", "roles": ticked, "revision": person.revision}
+        assert admin.post("/access/people", form).status_code == 303
+        person = Person.objects.get(username="op")
+        assert (person.roles, person.is_active) == (ticked, True)
+    assert "none: sees no pool" in page_text(admin.get("/access/people?person=op"))
+    stale = {"person": "op", "is_active": "on", "roles": ["*=admin"], "revision": 1}
+    assert admin.post("/access/people", stale).status_code == 412
+    assert Person.objects.get(username="op").roles == []
 
 
 def test_invalid_fields_of_a_person_are_marked_without_showing_the_password(admin: Client) -> None:
-    answer = admin.post("/access/people", {"username": "a b", "password": "canary", "role": "viewer"})
+    answer = admin.post("/access/people", {"username": "a b", "roles": ["chat=admin"]})
     page = page_text(answer)
     assert answer.status_code == 422
     assert 'id="username-error"' in page
-    assert 'id="password-error"' in page
-    assert "canary" not in page
+    answer = admin.post("/access/people", {"username": "ab", "roles": ["chat=admin"]})
+    assert 'id="roles-error"' in page_text(answer)
+    own = User.objects.get(username="admin")
+    answer = admin.post(f"/access/people/{own.pk}/password", {"password": "canary"})
+    assert answer.status_code == 422
+    assert "too short" in page_text(answer)
+    assert "canary" not in page_text(answer)
 
 
 def test_deactivated_person_loses_access_at_once(admin: Client) -> None:
     user = make_person("operator")
     own = client_of(user)
     assert own.get("/").status_code == 200
-    admin.post(f"/access/people/{user.pk}/activity", {"active": "0"})
+    admin.post("/access/people", {"person": "operator", "roles": ["*=operator"]})
     assert own.get("/").status_code == 302
-    assert "Deactivated" in page_text(admin.get("/access/people?person=operator"))
-    admin.post(f"/access/people/{user.pk}/activity", {"active": "1"})
+    assert "<dd>deactivated</dd>" in page_text(admin.get("/access/people?person=operator"))
+    admin.post("/access/people", {"person": "operator", "roles": ["*=operator"], "is_active": "on"})
     assert User.objects.get(pk=user.pk).is_active
 
 
 def test_last_admin_sees_why_they_cannot_be_removed(admin: Client) -> None:
-    user = User.objects.get(username="admin")
-    answer = admin.post(f"/access/people/{user.pk}/withdraw", {"pool": "*"})
+    answer = admin.post("/access/people", {"person": "admin", "is_active": "on"})
     assert answer.status_code == 422
     assert "last admin" in page_text(answer)
 
@@ -281,6 +284,8 @@ def fill(tenant: Tenant) -> None:
         ApiKey(tenant=tenant, name=f"k{number}", prefix="hw_", sha256=f"{number:064x}") for number in range(1000)
     )
     people = User.objects.bulk_create(User(username=f"p{number}") for number in range(1000))
+    for user in people:
+        add_person(user, created=True, raw=False)
     RoleGrant.objects.bulk_create(RoleGrant(user=user, role="viewer", pool=pool) for user in people)
     ConsoleSession.objects.bulk_create(
         ConsoleSession(user=user, session_key=f"s{user.pk}", started_at=now, seen_at=now) for user in people

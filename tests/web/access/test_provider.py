@@ -15,8 +15,9 @@ from django.test import Client
 from controlplane.access.group_grants import create_grant, delete_grant
 from controlplane.access.models.console_session import ConsoleSession
 from controlplane.access.models.group_grant import GroupGrant
+from controlplane.access.models.person import Person
 from controlplane.access.models.role_grant import RoleGrant
-from controlplane.access.people import create_person, set_active
+from controlplane.access.people import change_person, create_person
 from controlplane.platform.models.audit_event import AuditEvent
 from controlplane.platform.role import Role
 from controlplane.platform.roles import role_in
@@ -124,7 +125,7 @@ def test_an_answer_counts_once_and_only_in_the_browser_that_asked(provider: Prov
 
 
 def test_names_and_addresses_link_no_accounts(provider: Provider) -> None:
-    local = create_person("anna", "correct horse battery", actor=PROGRAM, role=Role.ADMIN)
+    local = create_person("anna", "correct horse battery", actor=PROGRAM, roles=["*=admin"])
     local.email = "anna@example.com"
     local.save()
     client = Client()
@@ -157,15 +158,15 @@ def test_a_changed_group_role_applies_without_another_sign_in(provider: Provider
 
 def test_a_deactivated_person_stays_out(provider: Provider) -> None:
     entered(provider, Client())
-    create_person("root", None, actor=PROGRAM, role=Role.ADMIN)
-    set_active(User.objects.get(username="anna"), False, actor=PROGRAM)
+    create_person("root", None, actor=PROGRAM, roles=["*=admin"])
+    change_person(Person.objects.get(username="anna"), {"is_active": False}, actor=PROGRAM)
     answer = entered(provider, Client())
     assert answer.status_code == 403
     assert "deactivated" in page_text(answer)
 
 
 def test_an_unreachable_provider_leaves_the_password(provider: Provider, settings: object) -> None:
-    create_person("root", "correct horse battery", actor=PROGRAM, role=Role.ADMIN)
+    create_person("root", "correct horse battery", actor=PROGRAM, roles=["*=admin"])
     settings.OIDC_ISSUER = "http://127.0.0.1:9"
     client = Client()
     answer = client.get("/login/provider")

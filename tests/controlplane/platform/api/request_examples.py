@@ -85,6 +85,8 @@ SAFE: dict[str, list[str]] = {
     "OneTenant": ["tenants/acme"],
     "ApiKeys": ["keys"],
     "OneApiKey": ["keys/{key}"],
+    "PeopleView": ["people", "people?is_active=true&username=op"],
+    "OnePerson": ["people/operator_a"],
     "GroupGrantsView": ["group_grants"],
     "OneGroupGrant": ["group_grants/{grant}"],
     "Policies": ["policies"],
@@ -200,6 +202,9 @@ CHANGES: dict[tuple[str, str], Example] = {
     ("ApiKeyRotation", "POST"): Example("POST", "keys/{key}/rotate", {"overlap_h": 1}),
     # It has not been rotated.
     ("ApiKeyPreviousEnd", "POST"): Example("POST", "keys/{key}/end_previous", {}),
+    ("PeopleView", "POST"): Example("POST", "people", {"username": "new", "roles": ["pool-a=viewer"]}, 201),
+    ("OnePerson", "PUT"): Example("PUT", "people/nobody", {"roles": ["*=viewer"]}, guarded=True),
+    ("OnePerson", "PATCH"): Example("PATCH", "people/viewer", {"is_active": False}, guarded=True),
     ("GroupGrantsView", "POST"): Example("POST", "group_grants", {"group": "new", "role": "viewer"}, 201),
     ("OneGroupGrant", "PUT"): Example("PUT", "group_grants/{grant}", {"role": "viewer"}, guarded=True),
     ("OneGroupGrant", "PATCH"): Example("PATCH", "group_grants/{grant}", {"role": "viewer"}, guarded=True),

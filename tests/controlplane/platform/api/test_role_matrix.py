@@ -34,13 +34,12 @@ VIEWS = {pattern.callback.view_class.__name__: pattern.callback.view_class for p
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 MONEY = ("budgets", "prices")
 WATCHES = ("notification_channels", "notification_routes", "objectives")
-ADMIN_NOUNS = ("sovereignty", "services", "regions", "pools", "tenants", "keys", "group_grants", *MONEY, *WATCHES)
+ACCESS = ("tenants", "keys", "people", "group_grants")
+ADMIN_NOUNS = ("sovereignty", "services", "regions", "pools", *ACCESS, *MONEY, *WATCHES)
 WHOLE_FLEET = (
     "sovereignty",
     "services",
-    "tenants",
-    "keys",
-    "group_grants",
+    *ACCESS,
     "kv_nodes",
     "kv_moves",
     *MONEY,
