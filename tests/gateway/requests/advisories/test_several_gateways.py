@@ -19,6 +19,7 @@ from gateway.gateway import SNAPSHOT_TOPIC
 from gateway.requests.advisories.advisories import MAX_AGE_S, Advisories
 from gateway.requests.advisories.advisory_exchange import AdvisoryExchange
 from kvstore.transfer.shared_secret import NodeAccess
+from routing.policy.policy_document import RoutingPolicy
 from routing.values import reasons
 from tests.gateway.kv.nodes.loading_engine import LoadingEngine
 from tests.gateway.kv.nodes.test_loads_end_to_end import BLOCKS, Fleet, a_node
@@ -33,14 +34,16 @@ SESSION = Advisory(tenant_id="tenant-a", session_id="s-1", source="ka")
 
 
 @asynccontextmanager
-async def two(state_dir: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[list[Fleet]]:
+async def two(
+    state_dir: Path, monkeypatch: pytest.MonkeyPatch, rules: RoutingPolicy | None = None
+) -> AsyncIterator[list[Fleet]]:
     """Serve two engines with one node each through two gateways; the pool's owner comes first."""
     monkeypatch.setattr("routing.chain.owner_decider.ANSWER_S", 20.0)
     bus, clock = InProcessBus(), Clock()
     async with AsyncExitStack() as stack:
         nodes = [stack.enter_context(a_node(name))[1] for name in ("a", "b")]
         engines = [await stack.enter_async_context(LoadingEngine(item.address)) for item in nodes]
-        plain = snapshot([item.url for item in engines], policy=policy("symphony"))
+        plain = snapshot([item.url for item in engines], policy=rules or policy("symphony"))
         homes = [
             msgspec.structs.replace(engine, kv_node=node.name)
             for engine, node in zip(plain.engines, nodes, strict=True)
