@@ -13,6 +13,7 @@ import msgspec
 
 from gateway.api.fleet_visibility import may_see_load, witness_of
 from gateway.api.idempotent_requests import RepeatedRequests
+from gateway.api.load_instructions import instructed, instruction_of, loads_for
 from gateway.api.route_request import (
     EngineAddress,
     RoutePair,
@@ -29,6 +30,7 @@ from gateway.api.untracked_requests import ReportingKeys, UnreportedHolds, Untra
 from gateway.contracts.snapshot import ApiKeyEntry
 from gateway.contracts.stored_decision import ServiceStory
 from gateway.peers.links.request_claims import PENDING, RECALL, RECALL_S
+from gateway.pools.pool.kv_load import order_on
 from gateway.pools.pool.recent_decisions import DecisionRecord
 from gateway.pools.pool.service import reject_if_observing
 from gateway.requests.affinity import affinity_of
@@ -49,6 +51,7 @@ from routing.values.reasons import NO_ENGINE
 if TYPE_CHECKING:
     from gateway.gateway import Gateway
     from gateway.pools.pool.live_pool import LivePool
+    from kvstore.connector.engine_params import LoadInstruction
 
 
 class RouteAnswer(msgspec.Struct, frozen=True, gc=False):
@@ -58,8 +61,9 @@ class RouteAnswer(msgspec.Struct, frozen=True, gc=False):
     include the caller's own reservations. If tenants share caches, these fields are omitted, unless the key has the
     scope manage. `predicted_hit_tokens` and `compute_s` are kept if the request has a cache salt.
 
-    Merge `body` into the request body that is sent to the engine. If prefill and decode are disaggregated, `engine`
-    prefills and `pair` has both legs; a caller that cannot send two legs can send the whole request to `engine`.
+    Merge `body` into the request body that is sent to the engine; it also instructs the engine's KV connector. If
+    prefill and decode are disaggregated, `engine` prefills and `pair` has both legs; a caller that cannot send two legs
+    can send the whole request to `engine`.
     """
 
     decision_id: str
@@ -72,7 +76,7 @@ class RouteAnswer(msgspec.Struct, frozen=True, gc=False):
     prompt_tokens: int
     ttft_slo_s: float
     expires_at: float
-    body: dict[str, str | int]
+    body: dict[str, Any]
     wait_s: float | msgspec.UnsetType = msgspec.UNSET
     queued_s: float | msgspec.UnsetType = msgspec.UNSET
     reason: str | msgspec.UnsetType = msgspec.UNSET
@@ -246,7 +250,8 @@ class RouteApi:
             excluded = outside(pool, request.asked_model, caller.among)
             record = await self._lifecycle.place(pool, request, hold=asked.wait, excluded=excluded)
             held_s = self._held_s(pool, key, record, request)
-            answer = self._answer(pool, key, record, asked, held_s)
+            order = instruction_of(pool, caller, facts, keyed, merges=asked.merges and asked.sequences > 0)
+            answer = self._answer(pool, key, record, asked, held_s, order)
         except BaseException:
             # Cancelled or failed: there is no answer, so no report will ever release the key's slot.
             quotas.release(decision_id)
@@ -295,6 +300,7 @@ class RouteApi:
         keyed: KeyedPrompt | None = None,
     ) -> GatewayRequest:
         model = self._gateway.services.model_in(pool, asked.model)
+        tracked = self._reporting.reports(caller.reporter.key_id, arrived_s)
         # By position, and computed only where it matters: each decision runs this code.
         request = gateway_request(
             pool.entry,
@@ -307,11 +313,12 @@ class RouteApi:
             asked.sequences,
             "" if pool.one_tenant else witness_of(caller.key, pool),
             asked.comparable,
-            self._reporting.reports(caller.reporter.key_id, arrived_s),
+            tracked,
             facts.door or API,
             caller.reporting_tenant,
             model,
             pool.names.lora(model),
+            instructs=loads_for(pool, caller, facts, merges=asked.merges, tracked=tracked),
         )
         if model == asked.model:
             return request
@@ -319,19 +326,26 @@ class RouteApi:
         return msgspec.structs.replace(request, service=ServiceStory(service, asked.model))
 
     def _answer(
-        self, pool: LivePool, caller: ApiKeyEntry, record: DecisionRecord, asked: RouteRequest, held_s: float
+        self,
+        pool: LivePool,
+        caller: ApiKeyEntry,
+        record: DecisionRecord,
+        asked: RouteRequest,
+        held_s: float,
+        order: LoadInstruction | None,
     ) -> RouteAnswer:
         decision = record.decision
         engine = pool.engines.get(decision.engine_id)
         if engine is None:
             raise self._removed(record)
-        body: dict[str, str | int] = {}
+        body: dict[str, Any] = {}
         if record.salted:
             body["cache_salt"] = pool.domains.of(record.tenant_id, asked.cache_salt)
         if asked.priority is not None:
             body["priority"] = record.priority
         if record.service is not None:
             body["model"] = pool.entry.served_model
+        order = order_on(record, decision.engine_id, order)
         sees_load = pool.one_tenant or may_see_load(caller, pool)
         sees_hits = sees_load or record.salted
         # The time that an engine is held reveals what it has cached.
@@ -347,7 +361,7 @@ class RouteApi:
             decision.prompt_tokens,
             record.ttft_slo_s,
             expires_at,
-            body,
+            body if order is None else {**body, **instructed(order)},
             decision.wait_s if sees_load else msgspec.UNSET,
             decision.queued_s if sees_load else msgspec.UNSET,
             decision.reason if sees_load else msgspec.UNSET,
@@ -360,7 +374,7 @@ class RouteApi:
         decode = pool.engines.get(decision.pair.engine_id)
         if decode is None:
             raise self._removed(record)
-        pair = route_pair(decision.pair, engine, decision.incarnation, decode, body)
+        pair = route_pair(decision.pair, engine, decision.incarnation, decode, body, order)
         if not sees_load:
             pair = msgspec.structs.replace(pair, candidates=(), reason=msgspec.UNSET, tpot_s=msgspec.UNSET)
         return msgspec.structs.replace(answer, pair=pair)

@@ -10,9 +10,10 @@ import msgspec
 from msgspec import Meta
 from typing_extensions import override
 
+from gateway.api.load_instructions import instructed
 from gateway.requests.caller_facts import CallerFields
 from gateway.requests.formats.endpoints import BY_PATH, Endpoint
-from gateway.requests.formats.handoff_bodies import PREFILL_FRAGMENT, TRANSFER
+from gateway.requests.formats.handoff_bodies import ASK, PREFILL_FRAGMENT, TRANSFER
 from gateway.requests.formats.owned_fields import is_comparable, reject_owned
 from gateway.requests.formats.prompt import (
     TEMPLATE_FIELDS,
@@ -39,6 +40,7 @@ from routing.values.engine_pair import DecodeCandidate, EnginePair
 
 if TYPE_CHECKING:
     from gateway.pools.engines.live_engine import LiveEngine
+    from kvstore.connector.engine_params import LoadInstruction
 
 
 MAX_BATCH = 64
@@ -81,6 +83,8 @@ class RouteRequest(CallerFields, kw_only=True, gc=False):
     Fields such as prompt_logprobs and echo have the same effect.
     """
     wait: bool = True
+    merges: bool = True
+    """False: the caller does not merge the answer's `body` into its request, so that the engine loads no blocks."""
 
     @property
     def sequences(self) -> int:
@@ -265,9 +269,9 @@ class RouteLeg(msgspec.Struct, frozen=True, gc=False):
 class RoutePair(msgspec.Struct, frozen=True, gc=False):
     """Both legs in the order in which they are sent, with times in seconds.
 
-    The prefill leg's answer has the field named by `carry`; copy it unchanged into the decode leg's body. `POST
-    …/{id}/handed_over` then frees the prefill engine. first_token, complete and fail concern the decode leg, and fail
-    ends both.
+    The prefill leg's answer has the field named by `carry`; merge its members into that field of the decode leg's body,
+    which keeps its own. `POST …/{id}/handed_over` then frees the prefill engine. first_token, complete and fail concern
+    the decode leg, and fail ends both.
     """
 
     pairing_id: str
@@ -280,13 +284,25 @@ class RoutePair(msgspec.Struct, frozen=True, gc=False):
 
 
 def route_pair(
-    pair: EnginePair, prefill: LiveEngine, incarnation: int, decode: LiveEngine, body: dict[str, Any]
+    pair: EnginePair,
+    prefill: LiveEngine,
+    incarnation: int,
+    decode: LiveEngine,
+    body: dict[str, Any],
+    order: LoadInstruction | None,
 ) -> RoutePair:
-    """Return the pair with body fragments for both legs; `body` holds the fields that both legs get."""
+    """Return the pair with body fragments for both legs; `body` holds the fields that both legs get.
+
+    `order` is for the prefill engine. The decode engine loads nothing, because the KV comes from its partner.
+    """
+    first, second = {**body, **PREFILL_FRAGMENT}, body
+    if order is not None:
+        first |= instructed(order, ASK)
+        second = {**body, **instructed(msgspec.structs.replace(order, load_blocks=0, holders=[]))}
     return RoutePair(
         pair.pairing_id,
-        RouteLeg(address_of(prefill), incarnation, {**body, **PREFILL_FRAGMENT}),
-        RouteLeg(address_of(decode), pair.incarnation, body),
+        RouteLeg(address_of(prefill), incarnation, first),
+        RouteLeg(address_of(decode), pair.incarnation, second),
         TRANSFER,
         pair.reason,
         pair.tpot_s,

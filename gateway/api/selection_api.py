@@ -78,6 +78,7 @@ class SelectionApi:
             block_hashes=None if asked.token_ids is not None else asked.block_hashes or asked.sequence_hashes,
             prompt_tokens=asked.isl_tokens,
             session_id=asked.session_id,
+            merges=False,
         )
         reject_nul_names(route)
         answer = await self._route_api.once(exchange, caller, route, name)

@@ -31,6 +31,8 @@ CLIENT_ID_HEADER = b"x-headway-client-request-id"
 """The X-Request-Id of a proxy's client. A proxy's own X-Request-Id would repeat an earlier decision."""
 DOORS = frozenset(("nginx", "haproxy", "envoy", "client"))
 """Names by which integrations of the decision API identify themselves."""
+KEEPS_BODIES = "haproxy"
+"""The integration that cannot change a request's body."""
 AMONG = b"x-gateway-destination-endpoint-subset"
 """The addresses that an endpoint picker's proxy allows, separated by commas. They limit the choice."""
 API, PROXY = "api", "proxy"

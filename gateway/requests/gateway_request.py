@@ -92,10 +92,12 @@ def gateway_request(
     proxied: bool = False,
     hop: Hop | None = None,
     lease: HeldLease | None = None,
+    instructs: bool = False,
 ) -> GatewayRequest:
     """Return a request in this pool's terms; raise ApiError 400 for a too long prompt or an unknown class.
 
-    `keyed` None: its prompt is not read yet. `adapter` is the meaning of the model's name.
+    `keyed` None: its prompt is not read yet. `adapter` is the meaning of the model's name. `instructs`: the caller
+    passes load instructions to the engine.
     """
     _check_length(entry, keyed)
     classes, priority = entry.policy.slo_classes, facts.priority
@@ -117,7 +119,7 @@ def gateway_request(
         slo_class,
         (),
         sequences,
-        keyed is not None and _may_load(proxied, sequences, keyed),
+        keyed is not None and _may_load(proxied or instructs, sequences, keyed),
         adapter,
         keyed is not None and keyed.source == MEDIA,
         keyed is not None
@@ -161,8 +163,8 @@ def _is_proof(comparable: bool, tracked: bool, reporter: str) -> bool:
     return comparable and tracked and not reporter
 
 
-def _may_load(proxied: bool, sequences: int, keyed: KeyedPrompt) -> bool:
-    return proxied and sequences > 0 and has_block_keys(keyed)
+def _may_load(instructs: bool, sequences: int, keyed: KeyedPrompt) -> bool:
+    return instructs and sequences > 0 and has_block_keys(keyed)
 
 
 def _named(name: str, policy: RoutingPolicy) -> SloClass:

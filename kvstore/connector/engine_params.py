@@ -43,6 +43,8 @@ class LoadInstruction(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     hint: CacheHint = "default"
     pin_s: Annotated[float, Meta(ge=0, le=86_400)] = 0.0
     """How long a context cache is pinned, in seconds."""
+    quiet: bool = False
+    """Whether the response reports no outcome, because a client reads it."""
 
     def routing_keys(self) -> tuple[int, ...]:
         """Return the keys. Raises ValueError if `keys` is malformed."""

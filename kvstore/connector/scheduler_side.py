@@ -238,12 +238,12 @@ class SchedulerSide:
     def finished(self, request_id: str) -> dict[str, Any] | None:
         """Forget a request and return the outcome of its order for its response.
 
-        None if it had no order and no load.
+        None if it had no order and no load, or a quiet order.
         """
         tracked = self._tracked.pop(request_id, None)
         if self.lookup is not None:
             self.lookup.forget(request_id)
-        if tracked is None or not (tracked.order.load_blocks or tracked.outcome):
+        if tracked is None or tracked.order.quiet or not (tracked.order.load_blocks or tracked.outcome):
             return None
         outcome = tracked.outcome or KvOutcome(reason="late" if tracked.late else "")
         return {FIELD: msgspec.to_builtins(outcome)}

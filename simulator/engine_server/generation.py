@@ -88,7 +88,7 @@ class _Loaded(msgspec.Struct, frozen=True, gc=False):
     """The result of a request's load."""
 
     outcome: KvOutcome | None = None
-    """None if there was no load instruction or no node."""
+    """None if there was no load instruction, a quiet one, or no node."""
     blocks: int = 0
     """Number of the prompt's leading blocks in the engine after the load; 0 if none was loaded."""
 
@@ -264,7 +264,7 @@ class Generation:
         blocks = held + outcome.loaded_blocks if outcome.loaded_blocks else 0
         if blocks:
             self._runtime.take_in(keys[:blocks], tokens, salt)
-        return _Loaded(outcome, blocks)
+        return _Loaded(None if order.quiet else outcome, blocks)
 
     def _admit(self, body: GenerationBody, prompt_tokens: int, wanted: int | None) -> None:
         limit = self._settings.max_model_len

@@ -45,7 +45,9 @@ async def test_streamed_prefetches_are_useful_and_hot_prefixes_are_replicated(
         # On a busy machine, loads from the own node can seem slow, and a copy there would seem worthless.
         blocks = len(computed[0].routing_keys())
         for _ in range(30):
-            owner.gateway.pool.loads.learned.loaded("engine-1", "a", blocks, BLOCK_BYTES * blocks, 1.0, time.monotonic())
+            owner.gateway.pool.loads.learned.loaded(
+                "engine-1", "a", blocks, BLOCK_BYTES * blocks, 1.0, time.monotonic()
+            )
         for number in range(PREFETCHES):
             engine.free.clear()
             sent = len(engine.orders)

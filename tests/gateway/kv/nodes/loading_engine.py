@@ -66,7 +66,7 @@ class LoadingEngine(ScriptedEngine):
         outcome = await asyncio.to_thread(self._loaded, order)
         self.outcomes.append(outcome)
         await asyncio.to_thread(self._kept, order)
-        said = {} if self.silent else {PARAMS: {FIELD: _fields(outcome)}}
+        said = {} if self.silent or order.quiet else {PARAMS: {FIELD: _fields(outcome)}}
         if body[PARAMS].get("do_remote_decode") and self.hands_over:
             said = {PARAMS: {**said.get(PARAMS, {}), "remote_url": self.url}}
         self.cached_tokens = 16 * outcome.loaded_blocks if self.reports_cached else None
@@ -107,7 +107,7 @@ class LoadingEngine(ScriptedEngine):
 
     def _kept(self, order: LoadInstruction) -> None:
         blocks = [block_of(key, order.tenant) for key in order.routing_keys()]
-        if blocks and self.node:
+        if blocks and self.node and order.hint != "ephemeral":
             with suppress(PeerError):
                 assert isinstance(self._client.put(self.node, blocks, order.hint), Done)
 

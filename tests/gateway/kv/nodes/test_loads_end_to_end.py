@@ -325,22 +325,6 @@ async def test_a_prompt_is_loaded_by_the_prefill_engine_and_handed_over(tmp_path
             assert [(home, node, rate.loads) for home, node, rate in learned.links()] == [("a", "a", 1)]
 
 
-async def test_a_decision_for_a_direct_caller_expects_no_load(tmp_path: Path) -> None:
-    """A caller that sends the request to the engine itself has no load order."""
-    with a_node("a") as (_, one), a_node("b") as (_, other):
-        async with serving(tmp_path, {"a": one, "b": other}) as fleet:
-            await until(lambda: fleet.holding("a") and fleet.holding("b"))
-            await fleet.ask()
-            await until(lambda: fleet.blocks("a") + fleet.blocks("b") >= BLOCKS)
-            status, answer, _ = await fleet.gateway.post("/api/v1/route", body())
-            assert status == 200
-            record = fleet.gateway.app.recent.get(answer["decision_id"])
-            assert record is not None
-            assert (record.decision.fetch, record.decision.hit_tokens) == (None, 0)
-            _, proxied = await fleet.ask()
-            assert proxied.decision.fetch is not None
-
-
 async def test_requests_with_several_prompts_load_nothing(tmp_path: Path) -> None:
     with a_node("a") as (_, one), a_node("b") as (_, other):
         async with serving(tmp_path, {"a": one, "b": other}) as fleet:
