@@ -237,7 +237,7 @@ class Router:
         self._watch(request, now)
 
     def _check_bottlenecks(self, now: float) -> None:
-        """Delay the estimates of engines that decodes block, and migrate their queued requests if allowed."""
+        """Delay the queued requests of engines that decodes block, and migrate them if allowed."""
         held_up = self._bottlenecks.update_delays(self.view.roster.accepting, self.policy.bottleneck_s, now)
         if held_up and self.arms.rebalances:
             self.migration.note_held_up(held_up, now)

@@ -125,7 +125,7 @@ class Migration:
         """Return (gain in seconds, position of the queued request, other target) of all worthwhile moves."""
         dispatcher = self._dispatcher
         moves: list[tuple[float, int, int]] = []
-        end_s = start_s
+        end_s, delay_s = start_s, dispatcher.reservations.delay_s(target)
         for position, queued in enumerate(queued_requests):
             end_s += queued.compute_s
             # Its wait so far counts: the objective is from its arrival on.
@@ -137,7 +137,10 @@ class Migration:
                 other = dispatcher.fleet.target_of(candidate.engine_id)
                 if other is None or other == target or not dispatcher.view.roster.accepting_mask >> other & 1:
                     continue
-                there_s, _ = self._ttft_s(queued, other, now)
+                there_s, compute_s = self._ttft_s(queued, other, now)
+                # Leaving a cache must not take more engine time than the delay that it avoids.
+                if delay_s and compute_s - queued.compute_s > delay_s:
+                    continue
                 if here_s - there_s > MIN_GAIN_S and there_s <= queued.request.ttft_slo_s:
                     moves.append((here_s - there_s, position, other))
         return moves
@@ -147,7 +150,8 @@ class Migration:
         view, request = self._dispatcher.view, queued.request
         blocks = view.match(request).blocks(target)
         compute_s = view.compute_s(request, target, view.hit_tokens(request, target, blocks))
-        return now - request.arrived_s + view.wait_s(target, now) + compute_s, compute_s
+        wait_s = view.wait_s(target, now) + self._dispatcher.reservations.delay_s(target)
+        return now - request.arrived_s + wait_s + compute_s, compute_s
 
 
 def late_where_queued(dispatcher: Dispatcher, now: float) -> list[Reservation]:

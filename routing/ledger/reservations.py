@@ -137,11 +137,16 @@ class Reservations:
             work.late_last_s = seconds
             self._refresh(target, work, now)
 
-    def delay(self, target: int, seconds: float, now: float) -> None:
-        """Expect all later work on the target to take `seconds` longer, because its decodes occupy its memory."""
-        work = self._work[target]
-        work.delay_s = seconds
-        self._refresh(target, work, now)
+    def delay(self, target: int, seconds: float) -> None:
+        """Expect requests queued for the target to start `seconds` later, because its decodes occupy its memory.
+
+        Estimates of new requests stay as they are: they would lose their cache to it (DualMap A.8.2).
+        """
+        self._work[target].delay_s = seconds
+
+    def delay_s(self, target: int) -> float:
+        """Return the delay of the target, D of DualMap A.8.3, in seconds."""
+        return self._work[target].delay_s
 
     def note_room(self, target: int, room_tokens: float, until_s: float) -> None:
         """Expect prompts over `room_tokens` to wait for memory on the target until the report is too old."""
@@ -327,7 +332,7 @@ class Reservations:
         free_at = work.free_at
         free_at = work.free_at = reservation.due_s = (free_at if free_at > now else now) + reservation.compute_s
         work.prefilling[reservation.request.request_id] = reservation
-        if work.waiting or work.delay_s:
+        if work.waiting:
             self._refresh(reservation.target, work, now)
         else:
             self._ready(reservation.target, free_at)
@@ -345,8 +350,7 @@ class Reservations:
 
     def _refresh(self, target: int, work: _TargetWork, now: float) -> None:
         # A newcomer overtakes the infeasible ones.
-        waiting_s = work.waiting_s - work.late_last_s
-        more_s = waiting_s + work.delay_s
+        more_s = work.waiting_s - work.late_last_s
         self._ready(target, max(work.free_at, now) + more_s if more_s > 0 else work.free_at)
 
     def _ready(self, target: int, moment: float) -> None:

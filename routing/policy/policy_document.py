@@ -149,8 +149,8 @@ class RoutingPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         float,
         about(
             "Decode bottleneck timeout",
-            "If an engine with full KV memory produces no first token for this long despite pending prefills, its "
-            "expected delay is as long again; 0: never.",
+            "If an engine with full KV memory produces no first token for this long despite pending prefills, "
+            "`dual_map` migrates queued requests that it expects to be late; 0: never.",
         ),
         number("s", ge=0, le=600, usual=(2, 10), group="Cost"),
     ] = 0.0

@@ -175,18 +175,19 @@ def test_queued_requests_of_an_engine_delayed_by_decodes_move_once_late() -> Non
     made = held_up(1)
     target = made.fleet.known_target("e-0")
     (queued,) = made.waiting.of(target)
-    moved_at, now = 0.0, 2.9
+    moved_at, now, detected_s = 0.0, 2.9, 0.0
     while not made.migration.moved:
         wake = made.next_wake(now)
         assert wake is not None
         now = max(wake, now + 0.01)
+        detected_s = detected_s or (now if now >= 3.0 else 0.0)
         queue_s = max(made.reservations.free_at(target) - now, 0.0)
-        delay_s = now if now >= 3.0 else 0.0
+        delay_s = now - detected_s if detected_s and now - detected_s >= 1.5 else 0.0
         corrected_s = now - 2.9 + delay_s + queue_s + queued.compute_s
         made.tick(now)
         assert bool(made.migration.moved) == (corrected_s > 6.0), now
         moved_at = now
-    assert 4.0 < moved_at < 4.5
+    assert 5.0 < moved_at < 5.4
     made.check()
 
 
@@ -194,13 +195,30 @@ def test_only_queued_requests_that_the_delay_makes_late_move() -> None:
     for queued_requests, moved in ((2, 0), (3, 1)):
         made = held_up(queued_requests)
         made.tick(3.15)
+        made.tick(5.5)
+        assert made.migration.moved == moved
+
+
+def test_a_request_leaves_a_delayed_engine_only_if_that_costs_less_than_the_delay() -> None:
+    for delay_s, moved in ((0.3, 0), (2.5, 1)):
+        made = router(selection="affinity", engines=2)
+        keys = tuple(range(1, 9))
+        made.blocks_stored("e-0", keys)
+        place(made, 4, 0.0, prefix=1)
+        here = made.fleet.known_target("e-0")
+        made.reservations.delay(here, delay_s)
+        queued = made.waiting.of(here)[0]
+        lost_s = made.view.compute_s(queued.request, 1 - here, 0) - queued.compute_s
+        assert (lost_s > delay_s) is not bool(moved)
+        made.migration.relieve_engine("e-0", 1, 0.0)
         assert made.migration.moved == moved
 
 
 def test_a_delayed_engine_keeps_its_queued_requests_without_rebalancing() -> None:
     made = held_up(3)
     made.set_policy(msgspec.structs.replace(made.policy, placement=policy(rebalance=False).placement), 2, 2.95)
-    made.tick(3.5)
+    made.tick(3.15)
+    made.tick(6.5)
     assert not made.migration.moved
 
 

@@ -94,36 +94,59 @@ def stuck(*, usage: float | None = 1.0, after_s: float = 3.0) -> tuple[Router, i
     return router, target
 
 
-def test_an_engine_without_a_first_token_is_expected_to_stay_delayed_as_long_again() -> None:
+def test_an_engine_without_a_first_token_is_expected_to_stay_delayed_as_long_as_since_its_detection() -> None:
     router, target = stuck()
-    router.tick(2.9)
-    assert router.view.wait_s(target, 2.9) == 0.0
-    router.tick(4.0)
-    assert router.view.wait_s(target, 4.0) == pytest.approx(4.0)
-    router.tick(7.0)
-    assert router.view.wait_s(target, 7.0) == pytest.approx(7.0)
+    for now, delay_s in ((2.7, 0.0), (3.0, 0.0), (4.4, 0.0), (4.7, 1.7), (7.0, 4.0)):
+        router.tick(now)
+        assert router.reservations.delay_s(target) == pytest.approx(delay_s)
     router.check()
+
+
+@pytest.mark.parametrize(("rest_s", "delay_s"), [(1.0, 0.0), (2.0, 2.0)])
+def test_the_delay_of_a_new_wait_is_the_mean_rest_of_earlier_ones_unless_that_is_short(
+    rest_s: float, delay_s: float
+) -> None:
+    router, target = stuck()
+    for number in range(1, 41):
+        start = 100.0 * number
+        router.observe(FirstToken(f"request-{number:08}"), start - 97.0 + rest_s)
+        router.place(request(number + 1, range(20), at=start), start)
+        router.tick(start + 3.0)
+    assert router.reservations.delay_s(target) == pytest.approx(delay_s, rel=0.02)
+    router.check()
+
+
+def test_new_requests_do_not_see_the_delay() -> None:
+    router, target = stuck()
+    other, _ = stuck(after_s=0.0)
+    for now in (3.0, 9.0):
+        router.tick(now)
+        other.tick(now)
+    assert router.reservations.delay_s(target) == 6.0
+    assert router.view.wait_s(target, 9.0) == other.view.wait_s(target, 9.0)
 
 
 @pytest.mark.parametrize("usage", [0.2, 0.84])
 def test_an_engine_with_free_memory_is_slow_but_not_delayed(usage: float) -> None:
     router, target = stuck(usage=usage)
-    router.tick(2.9)
-    router.tick(4.0)
-    assert router.view.wait_s(target, 4.0) < 1.0
+    for now in (2.7, 3.0, 6.0):
+        router.tick(now)
+    assert router.reservations.delay_s(target) == 0.0
 
 
 def test_an_engine_without_a_report_counts_as_full() -> None:
     router, target = stuck(usage=None)
-    router.tick(4.0)
-    assert router.view.wait_s(target, 4.0) == pytest.approx(4.0)
+    router.tick(3.0)
+    router.tick(5.0)
+    assert router.reservations.delay_s(target) == pytest.approx(2.0)
 
 
 def test_a_first_token_ends_the_expected_delay() -> None:
     router, target = stuck()
-    router.tick(4.0)
-    router.observe(FirstToken("request-00000001"), 4.1)
-    assert router.view.wait_s(target, 4.1) == 0.0
+    router.tick(3.0)
+    router.tick(5.0)
+    router.observe(FirstToken("request-00000001"), 5.1)
+    assert router.reservations.delay_s(target) == 0.0
 
 
 def test_an_idle_engine_is_not_delayed_by_its_past() -> None:
@@ -131,13 +154,15 @@ def test_an_idle_engine_is_not_delayed_by_its_past() -> None:
     router.observe(FirstToken("request-00000001"), 1.0)
     router.place(request(2, range(100, 120), at=60.0), 60.0)
     router.tick(61.0)
-    assert router.view.wait_s(target, 61.0) < 1.0
+    router.tick(62.9)
+    assert router.reservations.delay_s(target) == 0.0
 
 
 def test_a_disabled_bottleneck_changes_nothing() -> None:
     router, target = stuck(after_s=0.0)
     router.tick(4.0)
-    assert router.view.wait_s(target, 4.0) == 0.0
+    router.tick(9.0)
+    assert router.reservations.delay_s(target) == 0.0
 
 
 @pytest.mark.parametrize("usage", [float("nan"), -1.0, 7.0])
@@ -146,13 +171,14 @@ def test_impossible_readings_are_ignored(usage: float) -> None:
     router.note_memory("e-01", usage)
     router.note_memory("nobody", 1.0)
     router.tick(4.0)
-    assert router.view.wait_s(target, 4.0) < 2.5
+    router.tick(9.0)
+    assert router.reservations.delay_s(target) == 0.0
 
 
 def test_enabling_the_bottleneck_by_policy_takes_effect() -> None:
     router, target = stuck(after_s=0.0)
     router.tick(4.0)
-    assert router.view.wait_s(target, 4.0) < 4.0
     router.set_policy(msgspec.structs.replace(router.policy, bottleneck_s=3.0), 2, 4.1)
-    router.tick(5.0)
-    assert router.view.wait_s(target, 5.0) == pytest.approx(5.0)
+    router.tick(4.2)
+    router.tick(6.0)
+    assert router.reservations.delay_s(target) == pytest.approx(1.8)
