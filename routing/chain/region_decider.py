@@ -14,11 +14,12 @@ import msgspec
 from typing_extensions import override
 
 from routing.chain.decider import ChainLink, Decider
-from routing.chain.region_loads import engine_loads, pool_load, session_key
+from routing.chain.region_loads import engine_loads, pool_load
 from routing.chain.region_targets import RegionPool, RegionTargets
 from routing.policy.policy_document import RoutingPolicy
 from routing.regions.region_view import PeerLoad, RegionChoice, RegionView
 from routing.regions.registry import REGION_RULES, RegionRules, build_region_rule
+from routing.rings.affinity_key import session_hash
 from routing.values import reasons
 from routing.values.decision import ChainOutcome, Elsewhere, Queued, Rejected, id_of
 from routing.values.hop import Hop
@@ -164,7 +165,7 @@ class RegionDecider(ChainLink[Decider]):
             self._turn += 1
             view = RegionView(
                 request.prompt_tokens,
-                session_key(request),
+                session_hash(request),
                 # Its time here is over, so that no rule's patience keeps it.
                 math.inf if rejected else now - request.arrived_s,
                 self._turn,

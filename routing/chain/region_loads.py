@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from xxhash import xxh3_64_intdigest
-
 from routing.regions.region_view import EngineLoadReport, PoolLoadReport, RegionEngineLoad, RegionLoad
 from routing.router import Router
 from routing.values.inference_request import InferenceRequest
@@ -21,11 +19,6 @@ def engine_loads(
         matched = min(match.blocks(target) * request.block_tokens, request.prompt_tokens)
         loads.append(RegionEngineLoad(load.engine_id, matched, load.in_flight, load.has_room))
     return tuple(loads)
-
-
-def session_key(request: InferenceRequest) -> int:
-    """Return the hash of the request's session for rules with rings."""
-    return xxh3_64_intdigest((request.session_id or request.request_id).encode())
 
 
 def pool_load(router: Router, now: float, report: PoolLoadReport | None = None) -> RegionLoad:

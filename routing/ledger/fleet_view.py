@@ -124,6 +124,8 @@ class FleetLoad:
     """Prompt tokens that these answers attend to."""
     room_tokens: list[float] = field(default_factory=list)
     """Free KV memory in the engine's last report, minus the prompts sent since. Infinite if it reported none."""
+    reported_pending: list[int] = field(default_factory=list)
+    """Accepted requests that have not started, in the same report."""
     room_until: list[float] = field(default_factory=list)
     """When that report becomes too old to count."""
     sent_blocks: list[int] = field(default_factory=list)
@@ -145,7 +147,7 @@ class FleetLoad:
 # A new target is never ready: it gets no work before it is opened.
 _NOTHING = {
     "ready_at": NEVER, "in_flight_tokens": 0, "in_flight_requests": 0, "pending_requests": 0, "active_blocks": 0,
-    "answers": 0, "context_tokens": 0, "room_tokens": NEVER, "room_until": 0.0, "sent_blocks": 0,
+    "answers": 0, "context_tokens": 0, "room_tokens": NEVER, "reported_pending": 0, "room_until": 0.0, "sent_blocks": 0,
 }  # fmt: skip
 
 

@@ -148,8 +148,9 @@ class Reservations:
         """Return the delay of the target, D of DualMap A.8.3, in seconds."""
         return self._work[target].delay_s
 
-    def note_room(self, target: int, room_tokens: float, until_s: float) -> None:
-        """Expect prompts over `room_tokens` to wait for memory on the target until the report is too old."""
+    def note_report(self, target: int, pending: int, room_tokens: float, until_s: float) -> None:
+        """Record a report. Until it is too old, prompts over `room_tokens` are expected to wait for memory there."""
+        self._load.reported_pending[target] = pending
         self._load.room_tokens[target] = room_tokens
         self._load.room_until[target] = until_s
 

@@ -9,6 +9,7 @@ import msgspec
 from routing.policy.setting import about, number
 
 PENDING: Final = "pending"
+REPORTED: Final = "reported"
 IN_FLIGHT: Final = "in_flight"
 BLIND: Final = "blind"
 
@@ -17,10 +18,11 @@ class DispatchLimitDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_un
     """Conditions for dispatching a queued request to its engine."""
 
     mode: Annotated[
-        Literal["pending", "in_flight", "blind"],
+        Literal["pending", "reported", "in_flight", "blind"],
         about(
             "Dispatch when",
             "pending: the prefill window has room and the engine reports no accepted request that has not started. "
+            "reported: it reports none, whatever was dispatched since (SkyWalker's SP-P as published). "
             "in_flight: fewer in-flight requests than the limit. blind: at once.",
         ),
     ] = "pending"

@@ -3,7 +3,7 @@
 `pending` (SP-P) uses the engine's report: an accepted request that has not started means that the batch is full. Our
 own requests with a first token are not pending, even if an older report says so, and too little free KV memory predicts
 that a prompt would be pending. A report that is too old is ignored: the prefill window alone then decides, so a silent
-engine is never blocked.
+engine is never blocked. `reported` is SP-P as published: the report alone decides, without our own prefill window.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import msgspec
 
 from routing.ledger.fleet_view import NEVER
 from routing.ledger.reservations import Reservations
-from routing.policy.dispatch_limit_document import BLIND, IN_FLIGHT, DispatchLimitDocument
+from routing.policy.dispatch_limit_document import BLIND, IN_FLIGHT, REPORTED, DispatchLimitDocument
 
 _HELD_S = 0.25
 """How long an engine is kept free for a prompt that does not fit yet. Another engine can take it in the meantime."""
@@ -44,11 +44,12 @@ class DispatchLimit:
         self._window_tokens = prefill_window_tokens
         self._lookahead_s = lookahead_s
         self._blind, self._by_count = settings.mode == BLIND, settings.mode == IN_FLIGHT
+        self._by_report = settings.mode == REPORTED
 
     def report(self, target: int, pending: int, room_tokens: int | None, now: float) -> None:
         """Record an engine's report: `pending` requests have not started, and `room_tokens` of memory are free."""
         room = float("inf") if room_tokens is None else float(room_tokens)
-        self._reservations.note_room(target, room, now + self._settings.report_ttl_s)
+        self._reservations.note_report(target, pending, room, now + self._settings.report_ttl_s)
         last = self.reports.get(target)
         if last is None or room >= last.held_tokens:
             self.reports[target] = _Report(pending, now)
@@ -58,7 +59,8 @@ class DispatchLimit:
     def started(self, target: int) -> None:
         """Record a first token: one request fewer is pending than in the last report."""
         report = self.reports.get(target)
-        if report is not None and report.pending:
+        # As published, nothing but the next report changes what is pending.
+        if report is not None and report.pending and not self._by_report:
             report.pending -= 1
 
     def forget(self, target: int) -> None:
@@ -72,31 +74,35 @@ class DispatchLimit:
         reservations = self._reservations
         if self._by_count:
             return reservations.dispatched(target) < self._settings.in_flight_limit
+        report = self._fresh_report(target, now)
+        if self._by_report and report is not None:
+            report.blocks = report.pending > 0
+            return not report.blocks
         if not reservations.may_start(target, uncached_tokens, self._window_tokens, now + self._lookahead_s):
             return False
-        report = self.reports.get(target)
         # Without a fresh report the prefill window alone decides, so that a silent engine is never blocked.
-        if report is None or now >= report.at_s + self._settings.report_ttl_s:
+        if report is None:
             return True
         # Our own requests with a first token are not pending, whatever an older report states.
         pending = report.pending > 0 and reservations.prefilling(target) > 0
         # An empty engine is never kept waiting for room: no request there would free any.
-        if not pending and (self._has_room(target, report, prompt_tokens, now) or not reservations.dispatched(target)):
-            return True
-        report.blocks = True
-        return False
+        starts = not pending and (
+            self._has_room(target, report, prompt_tokens, now) or not reservations.dispatched(target)
+        )
+        report.blocks = report.blocks or not starts
+        return starts
 
     def is_open(self, target: int, now: float) -> bool:
         """Return whether another request would start at once, without reserving capacity for it."""
         reservations = self._reservations
         if self._by_count:
             return reservations.dispatched(target) < self._settings.in_flight_limit
+        report = self._fresh_report(target, now)
+        if self._by_report and report is not None:
+            return report.pending == 0
         if not reservations.may_start(target, 0, self._window_tokens - 1, now + self._lookahead_s):
             return False
-        report = self.reports.get(target)
-        if report is None or now >= report.at_s + self._settings.report_ttl_s:
-            return True
-        return report.pending == 0 or reservations.prefilling(target) == 0
+        return report is None or report.pending == 0 or reservations.prefilling(target) == 0
 
     def _has_room(self, target: int, report: _Report, prompt_tokens: int, now: float) -> bool:
         if not self._settings.wait_for_memory:
@@ -122,10 +128,11 @@ class DispatchLimit:
 
     def stepped_down(self, target: int, now: float) -> bool:
         """Return whether reports are needed but none is fresh: the prefill window alone decides."""
-        if self._blind or self._by_count:
-            return False
+        return not (self._blind or self._by_count) and self._fresh_report(target, now) is None
+
+    def _fresh_report(self, target: int, now: float) -> _Report | None:
         report = self.reports.get(target)
-        return report is None or now >= report.at_s + self._settings.report_ttl_s
+        return report if report is not None and now < report.at_s + self._settings.report_ttl_s else None
 
     def check(self) -> None:
         """Raise AssertionError if a report is invalid."""

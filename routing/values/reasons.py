@@ -22,6 +22,7 @@ SOFTMAX = "softmax"
 TWO_CHOICES = "two_choices"
 RING = "ring"
 RING_FULL = "ring_full"
+SESSION_RING = "session_ring"
 LEAST_LATENCY = "least_latency"
 HIGHEST_SCORE = "highest_score"
 FREE_MATCH = "free_match"
@@ -98,6 +99,7 @@ _WORDS = {
     TWO_CHOICES: "of two randomly picked engines, it had fewer requests",
     RING: "the hash ring maps the prefix to it",
     RING_FULL: "engines before it on the ring were at their load bound",
+    SESSION_RING: "it came next on the hash ring of sessions, among engines with nothing pending",
     LEAST_LATENCY: "its learned latency estimate was lowest",
     HIGHEST_SCORE: "its weighted score of cache and load was highest",
     FREE_MATCH: "it held the longest match among engines with nothing pending",

@@ -10,12 +10,13 @@ from random import Random
 import msgspec
 from msgspec.structs import replace
 
-from routing.chain.region_loads import engine_loads, pool_load, session_key
+from routing.chain.region_loads import engine_loads, pool_load
 from routing.ledger.fleet_view import FleetView
 from routing.placements.candidate_scores import candidate
 from routing.policy.dispatch_limit_document import BLIND
 from routing.regions.region_rule import RegionRule
 from routing.regions.region_view import WAIT, RegionChoice, RegionEngineLoad, RegionView
+from routing.rings.affinity_key import session_hash
 from routing.router import Router
 from routing.values import reasons
 from routing.values.decision import CENTRAL, Choice
@@ -96,7 +97,7 @@ class LocalRule:
         choice = self._rule.choose(
             RegionView(
                 request.prompt_tokens,
-                session_key(request),
+                session_hash(request),
                 now - request.arrived_s,
                 view.load.decisions,
                 (load.in_flight + load.queued) / len(engines),

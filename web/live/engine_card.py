@@ -40,6 +40,7 @@ REASONS = {
     "two_choices": "Power of two",
     "ring": "Hash ring",
     "ring_full": "Hash ring, next",
+    "session_ring": "Session ring",
     "least_latency": "Least latency",
     "highest_score": "Highest score",
     "free_match": "Available with match",

@@ -1,3 +1,4 @@
+import msgspec
 import pytest
 
 from routing.dispatch.cold_start import UNBOUND_WAIT_S
@@ -5,7 +6,7 @@ from routing.placements.skywalker import SkyWalker
 from routing.values import reasons
 from routing.values.decision import CENTRAL, Dispatched, Queued
 from routing.values.observation import Completed, FirstToken
-from tests.routing.pools import busy, choice_of, engine_of, pool, request
+from tests.routing.pools import busy, choice_of, chosen_by, engine_of, pool, request
 
 LONG = range(20)
 
@@ -58,3 +59,29 @@ def test_a_request_that_cannot_wait_goes_to_the_engine_with_the_fewest_pending()
     for number in (1, 2):
         assert engine_of(router.place(request(number, [number]), 0.0, hold=False)) == "e-01"
     router.check()
+
+
+def test_by_session_one_engine_serves_a_session_until_it_is_busy() -> None:
+    router, rule = pool(size=8), SkyWalker(by="session")
+    asked = [msgspec.structs.replace(request(number, [number]), session_id="chat") for number in range(1, 21)]
+    choices = [choice_of(router, rule, item) for item in asked]
+    assert {choice.reason for choice in choices} == {reasons.SESSION_RING}
+    (home,) = {choice.candidates[0].engine_id for choice in choices}
+    router.blocks_stored("e-01" if home != "e-01" else "e-02", asked[0].keys)
+    assert chosen_by(router, rule, asked[0]) == home, "the ring ignores matches"
+    busy(router, home, requests=1)
+    assert chosen_by(router, rule, asked[0]) != home
+    others = {
+        chosen_by(router, rule, msgspec.structs.replace(asked[0], session_id=str(number))) for number in range(40)
+    }
+    assert len(others) > 4, "sessions spread over the engines"
+
+
+def test_reported_pending_requests_decide_while_the_report_is_fresh() -> None:
+    router, rule = pool(size=2), SkyWalker(pending="reported")
+    busy(router, "e-01", requests=3)
+    router.report("e-01", 0, 0.0)
+    router.report("e-02", 1, 0.0)
+    assert chosen_by(router, rule, request(1, LONG), now=0.1) == "e-01"
+    assert chosen_by(router, SkyWalker(), request(1, LONG), now=0.1) == "e-02"
+    assert chosen_by(router, rule, request(1, LONG), now=0.6) == "e-02", "an old report gives way to the own ledger"

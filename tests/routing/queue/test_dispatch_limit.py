@@ -57,6 +57,31 @@ def test_an_engine_with_pending_requests_gets_no_more() -> None:
     assert len(router.observe(FirstToken("request-00000001"), 0.9)) == 1
 
 
+def test_by_reported_pending_requests_the_last_report_alone_decides() -> None:
+    """SP-P as published (SkyWalker §3.3): neither our prefill window nor a first token changes what is pending."""
+    router = one_engine(mode="reported", wait_for_memory=True)
+    router.report("e-01", 0, 0.0, 0)
+    for number in range(1, 6):
+        assert isinstance(place(router, number, 0.1), Dispatched)
+    assert router.report("e-01", 2, 0.2, 100_000) == []
+    assert isinstance(place(router, 6, 0.2), Queued)
+    assert router.observe(FirstToken("request-00000001"), 0.3) == []
+    assert router.observe(FirstToken("request-00000002"), 0.3) == []
+    assert len(router.report("e-01", 0, 0.4, 0)) == 1
+    router.check()
+
+
+def test_without_a_fresh_report_reported_mode_uses_the_prefill_window() -> None:
+    router = one_engine(mode="reported")
+    assert isinstance(place(router, 1, 0.0), Dispatched)
+    assert isinstance(place(router, 2, 0.0), Queued)
+    router.report("e-01", 3, 0.1)
+    assert router.tick(0.5) == []
+    assert router.next_wake(0.5) == pytest.approx(0.6)
+    assert router.observe(FirstToken("request-00000001"), 0.55) == []
+    assert len(router.tick(0.6)) == 1
+
+
 def test_an_expired_report_does_not_block_and_the_load_shows_it() -> None:
     router = pool(size=1, prefill_window_tokens=1_000_000)
     place(router, 1, 0.0)
