@@ -11,6 +11,7 @@ import pytest
 from routing.placements.lbgr import Lbgr
 from routing.policy.admission_document import AdmissionDocument
 from routing.policy.cost_document import DecodeCostDocument
+from routing.policy.dispatch_limit_document import DispatchLimitDocument
 from routing.policy.policy_document import PrefillCostDocument, RoutingPolicy, Stage
 from routing.values import reasons
 from routing.values.decision import Decision, Dispatched
@@ -21,11 +22,10 @@ from tests.gateway.served_gateway import MODEL, ServedGateway, served
 from tests.patience import until
 
 
-async def chat(gateway: ServedGateway, text: str) -> int:
+async def chat(gateway: ServedGateway, text: str, session: str = "") -> int:
     body = {"model": MODEL, "stream": True, "messages": [{"role": "user", "content": text}]}
-    async with gateway.client.post(
-        gateway.url + "/v1/chat/completions", json=body, headers={"authorization": "Bearer hw_test_key_of_tenant_a"}
-    ) as response:
+    headers = {"authorization": "Bearer hw_test_key_of_tenant_a", **({"x-session-id": session} if session else {})}
+    async with gateway.client.post(gateway.url + "/v1/chat/completions", json=body, headers=headers) as response:
         await response.read()
         return response.status
 
@@ -86,6 +86,29 @@ async def test_skywalker_holds_requests_until_an_engine_has_nothing_pending(tmp_
         assert answers == [200] * 4
         assert sum(item.queued_s > 0.0 for item in made) >= 2
         assert {item.reason for item in made} == {reasons.FREE_MATCH}
+
+
+async def test_skywalker_ch_keeps_each_session_on_one_engine(tmp_path: Path) -> None:
+    rule = RoutingPolicy(
+        placement=Stage(name="skywalker", params={"by": "session", "pending": "reported"}),
+        order=Stage(name="fifo"),
+        dispatch_limit=DispatchLimitDocument(mode="reported"),
+        region_rule="skywalker_ch",
+    )
+    async with ScriptedEngine() as one, ScriptedEngine() as two, ScriptedEngine() as three:
+        engines = [one, two, three]
+        async with served([engine.url for engine in engines], tmp_path, policy=rule) as gateway:
+            chosen: dict[str, set[str]] = {}
+            for turn in range(3):
+                for session in map(str, range(12)):
+                    assert await chat(gateway, f"turn {turn} of {session}", session) == 200
+            for number in range(3):
+                for item in gateway.app.recent.of_engine(f"engine-{number}"):
+                    assert item.decision.reason == reasons.SESSION_RING
+                    chosen.setdefault(item.session_id, set()).add(item.decision.engine_id)
+    assert len(chosen) == 12
+    assert {len(engine_ids) for engine_ids in chosen.values()} == {1}
+    assert len(set.union(*chosen.values())) > 1
 
 
 async def test_queued_requests_leave_an_engine_delayed_by_its_decodes(tmp_path: Path) -> None:
