@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal, Protocol
 
 import msgspec
@@ -49,6 +49,15 @@ class KvBackend(Protocol):
         """Return blocks, and why others are missing.
 
         `holders` are the nodes to query, in order; none for the engine's own. A store without nodes ignores them.
+        """
+
+    def stream(
+        self, wanted: Sequence[Wanted], holders: Sequence[str], ends: Sequence[int], arrived: Callable[[int], None]
+    ) -> Received:
+        """Return blocks of one size like `get`, from the first holder, and in parts if the store supports it.
+
+        Part i has the bytes of all blocks up to `ends[i]`. `arrived(i)` is called once they are in the buffers; only
+        returned blocks are verified. Without all blocks there can be no parts.
         """
 
     def exist(self, keys: Sequence[bytes]) -> list[bool]:

@@ -30,6 +30,12 @@ class NodeBackend:
         """Return the blocks whose checksums match."""
         return self._client.get(holders or [self._node], wanted)
 
+    def stream(
+        self, wanted: Sequence[Wanted], holders: Sequence[str], ends: Sequence[int], arrived: Callable[[int], None]
+    ) -> Received:
+        """Return the blocks whose checksums match, read in parts."""
+        return self._client.stream(holders[0] if holders else self._node, wanted, ends, arrived)
+
     def exist(self, keys: Sequence[bytes]) -> list[bool]:
         """Return which blocks the engine's own node holds."""
         answer = self._client.call(self._node, Lookup(list(keys)))

@@ -73,18 +73,22 @@ class BlockStore:
         self.disk = DiskUse(clock)
 
     @contextmanager
-    def reading(self, keys: Sequence[bytes], max_bytes: int) -> Iterator[list[tuple[BlockFacts, memoryview] | None]]:
+    def reading(
+        self, keys: Sequence[bytes], max_bytes: int, *, counted: bool = True
+    ) -> Iterator[list[tuple[BlockFacts, memoryview] | None]]:
         """Yield as many of the first blocks as fit into `max_bytes`. They stay in place until the context ends.
 
-        The receiver verifies the checksums of bytes from DRAM. Bytes from SSD are verified here.
+        Unless `counted`, the read continues another one, and is no further use of the blocks. The receiver verifies
+        the checksums of bytes from DRAM. Bytes from SSD are verified here.
         """
         with self.lock:
-            records = self.catalog.open_read(self._fitting(keys, max_bytes))
+            records = self.catalog.open_read(self._fitting(keys, max_bytes), counted=counted)
             # Blocks that an advisory brought are copied to SSD once a request has asked for them.
             wanted = self.catalog.expected.wanted(records)
             slots = [record.slots.get(DRAM) if record else None for record in records]
-            self.counts.misses += records.count(None)
-            self.counts.hits[DRAM] += len(slots) - slots.count(None)
+            if counted:
+                self.counts.misses += records.count(None)
+                self.counts.hits[DRAM] += len(slots) - slots.count(None)
         try:
             yield [self._bytes_of(record, slot) for record, slot in zip(records, slots, strict=True)]
         finally:

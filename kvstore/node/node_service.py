@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import sys
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 
@@ -22,6 +23,7 @@ from kvstore.transfer.frames import (
     ContentsPage,
     Describe,
     Done,
+    Get,
     Held,
     Lookup,
     Message,
@@ -73,9 +75,13 @@ class NodeService:
         self._pace = pace
         self._numbers = itertools.count()
 
-    def reading(self, keys: Sequence[bytes], max_bytes: int) -> AbstractContextManager[list[ReadBlock | None]]:
+    def reading(self, message: Get) -> AbstractContextManager[list[ReadBlock | None]]:
         """Yield blocks to send."""
-        return self._store.reading(keys, min(max_bytes, MAX_PAYLOAD_BYTES))
+        keys, limit = message.keys, min(message.max_bytes, MAX_PAYLOAD_BYTES)
+        if message.length:
+            # Only parts are sent, so that the blocks themselves may exceed the limit.
+            keys, limit = keys[: max(1, limit // message.length)], sys.maxsize
+        return self._store.reading(keys, limit, counted=not message.offset)
 
     def begin_put(self, message: Put) -> _Incoming | TransferRejected:
         """Allocate for a put. An ephemeral prompt is not kept below engine memory (Mooncake §5.2)."""

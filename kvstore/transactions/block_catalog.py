@@ -118,10 +118,10 @@ class BlockCatalog:
 
     # Reads ----------------------------------------------------------------------------------------
 
-    def open_read(self, keys: Sequence[bytes]) -> list[BlockRecord | None]:
-        """Return the committed blocks among these, in use until `close_read`."""
+    def open_read(self, keys: Sequence[bytes], *, counted: bool = True) -> list[BlockRecord | None]:
+        """Return the committed blocks among these, in use until `close_read`. Only if `counted`, it is a new use."""
         records = [record if (record := self._records.get(key)) and record.visible else None for key in keys]
-        for tier in self._tiers.values():
+        for tier in self._tiers.values() if counted else ():
             tier.order.touch(keys)
         for record in records:
             if record is not None:

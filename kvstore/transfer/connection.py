@@ -116,9 +116,12 @@ class Connection:
         except OSError as error:
             raise error if isinstance(error, PeerError) else PeerError(f"cannot receive: {error}") from error
 
-    def receive_payload(self, view: memoryview) -> bytes:
-        """Fill a view and return the checksum of its bytes, hashed while later bytes arrive."""
-        digest = xxhash.xxh3_128()
+    def receive_payload(self, view: memoryview, digest: xxhash.xxh3_128 | None = None) -> bytes:
+        """Fill a view and return the checksum of its bytes, hashed while later bytes arrive.
+
+        With the `digest` of a block's previous bytes, it is updated, and the checksum covers those, too.
+        """
+        digest = xxhash.xxh3_128() if digest is None else digest
         for begin in range(0, len(view), _CHUNK):
             part = view[begin : begin + _CHUNK]
             self.receive_into(part)

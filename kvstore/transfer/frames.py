@@ -68,13 +68,17 @@ class Lookup(_Message, tag="lookup", frozen=True):
 
 
 class Get(_Message, tag="get", frozen=True):
-    """Send as many of the first blocks as fit into `max_bytes`, at least one."""
+    """Send as many of the first blocks as fit into `max_bytes`, at least one. With `length`, only that part of each."""
 
     keys: list[bytes]
     max_bytes: int
     priority: int = 0
     bytes_per_s: float = 0.0
     """The client's measured rate of its link to the node, for display. 0 before the first measurement."""
+    offset: Annotated[int, Meta(ge=0, le=MAX_PAYLOAD_BYTES)] = 0
+    """Begin of the part in bytes. A part with an offset continues a read, and counts as no further use."""
+    length: Annotated[int, Meta(ge=0, le=MAX_PAYLOAD_BYTES)] = 0
+    """Bytes of the part, 0 for whole blocks. A block that ends before its part is missing."""
 
 
 class Put(_Message, tag="put", frozen=True):
@@ -174,7 +178,7 @@ class ContentsPage(_Message, tag="page", frozen=True):
 
 
 class Blocks(_Message, tag="blocks", frozen=True):
-    """Lengths and checksums of sent blocks.
+    """Lengths of the sent blocks or parts, and checksums of whole blocks.
 
     A length of −1 means missing. If there are fewer than requested, request the others again.
     """

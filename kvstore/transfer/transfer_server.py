@@ -102,7 +102,7 @@ class Incoming(Protocol):
 class TransferService(Protocol):
     """The server's interface to a node, called from many threads."""
 
-    def reading(self, keys: Sequence[bytes], max_bytes: int) -> AbstractContextManager[list[ReadBlock | None]]:
+    def reading(self, message: Get) -> AbstractContextManager[list[ReadBlock | None]]:
         """Yield as many of the first blocks as fit. They stay in place until the context ends."""
 
     def begin_put(self, message: Put) -> Incoming | TransferRejected:
@@ -268,8 +268,9 @@ class TransferServer:
             self.links.received(client, payload_bytes)
 
     def _send_blocks(self, connection: Connection, client: str, message: Get) -> None:
-        with self._service.reading(message.keys, message.max_bytes) as blocks:
-            lengths = [-1 if item is None else item[0].length for item in blocks]
+        with self._service.reading(message) as read:
+            blocks = [_part_of(item, message) for item in read] if message.length else read
+            lengths = [-1 if item is None else len(item[1]) for item in blocks]
             checksums = [b"" if item is None else item[0].checksum for item in blocks]
             # Views into the arena: the bytes are sent without a copy.
             payload = [item[1] for item in blocks if item is not None]
@@ -306,3 +307,9 @@ class TransferServer:
             incoming.finish(checksums + [b""] * missing)
             raise
         self._reply(connection, incoming.finish(checksums))
+
+
+def _part_of(block: ReadBlock | None, message: Get) -> ReadBlock | None:
+    end = message.offset + message.length
+    # A shorter block has no such part.
+    return None if block is None or len(block[1]) < end else (block[0], block[1][message.offset : end])

@@ -17,6 +17,9 @@ from kvstore.transfer.transfer_client import Wanted
 from tests.kvstore.backends.mooncake_master import SEGMENT_BYTES, mooncake_master
 from tests.kvstore.kv_blocks import KEYRING, SLOT, address, block, key, node, payload
 
+ENDS = [1, 300, 999, 1000]
+"""Ends of the parts of streamed blocks of 1000 bytes."""
+
 
 class Store(NamedTuple):
     """A backend, and a block size at which forty blocks far exceed its capacity."""
@@ -112,3 +115,28 @@ def test_a_dead_node_has_no_blocks_and_raises_an_error() -> None:
     with pytest.raises(PeerError):
         backend.exist([key("a")])
     backend.close()
+
+
+def test_streamed_parts_arrive_in_order_and_make_up_the_stored_bytes(backend: KvBackend) -> None:
+    backend.put([block(name) for name in "abc"])
+    buffers = [memoryview(bytearray(1000)) for _ in "abc"]
+    wanted = [Wanted(key(name), into) for name, into in zip("abc", buffers, strict=True)]
+    parts: list[int] = []
+
+    def arrived(part: int) -> None:
+        parts.append(part)
+        end = ENDS[part]
+        assert [bytes(into[:end]) for into in buffers] == [bytes(payload(name)[:end]) for name in "abc"]
+
+    received = backend.stream(wanted, (), ENDS, arrived)
+    assert [bytes(item.payload) if item else None for item in received.blocks] == [bytes(payload(n)) for n in "abc"]
+    assert parts[-1] == len(ENDS) - 1
+    assert parts == sorted(parts)
+
+
+def test_without_all_blocks_no_part_is_streamed(backend: KvBackend) -> None:
+    backend.put([block("a"), block("c")])
+    wanted = [Wanted(key(name), memoryview(bytearray(1000))) for name in "abc"]
+    parts: list[int] = []
+    received = backend.stream(wanted, (), ENDS, parts.append)
+    assert (parts, received.blocks[1], received.reason) == ([], None, "missing")

@@ -12,7 +12,19 @@ from kvstore.node.node_service import NodeService
 from kvstore.tiers.block_facts import BlockFacts
 from kvstore.transfer.connection import PeerError
 from kvstore.transfer.flow_control import FlowPriority
-from kvstore.transfer.frames import Allocate, Commit, Done, Message, Pin, Pull, Put, Reply, Shrink, TransferRejected
+from kvstore.transfer.frames import (
+    Allocate,
+    Commit,
+    Done,
+    Get,
+    Message,
+    Pin,
+    Pull,
+    Put,
+    Reply,
+    Shrink,
+    TransferRejected,
+)
 from kvstore.transfer.transfer_client import Fetched, Received, Wanted
 from tests.kvstore.kv_blocks import a_client, address, block, catalog_settings, key, node
 from tests.kvstore.transfer.test_transfer import contents, put
@@ -98,7 +110,7 @@ class _Client:
 
     def get(self, holders: list[str], wanted: list[Wanted], _: FlowPriority) -> Received:
         fetched: list[Fetched | None] = []
-        with self._network.services[holders[0]].reading([item.key for item in wanted], 1 << 20) as blocks:
+        with self._network.services[holders[0]].reading(Get([item.key for item in wanted], 1 << 20)) as blocks:
             for got, asked in zip(blocks, wanted, strict=True):
                 if got is not None and asked.into is not None:
                     asked.into[:] = got[1]
@@ -189,7 +201,7 @@ def test_blocks_that_are_read_pinned_locked_or_extended_by_others_stay() -> None
         network.put(name, [FACTS[item] for item in names])
     network.now = 100.0
     network.stores["a"].tick()
-    with network.services["a"].reading(keys[:1], 1 << 20):
+    with network.services["a"].reading(Get(keys[:1], 1 << 20)):
         assert network.call("a", Shrink("b", keys, 50.0)) == Done(2, keys[:1])
     assert network.call("a", Shrink("b", keys[:1], 50.0)) == Done(0, keys[:1]), "it was read a moment ago"
     network.put("a", [FACTS[item] for item in names])
