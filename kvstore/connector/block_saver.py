@@ -47,23 +47,28 @@ class BlockSaver:
         self._thread = threading.Thread(target=self._run, name="kv-save", daemon=True)
         self._thread.start()
 
-    def has_room(self, blocks: int) -> bool:
-        """Return whether `blocks` more blocks can be queued. A single batch is always accepted."""
+    def reserve(self, job: SaveJob) -> bool:
+        """Reserve memory for a job's blocks, or record them as not stored. A single batch is always accepted."""
         with self._turn:
-            size = blocks * self._payload_bytes
+            size = len(job.block_ids) * self._payload_bytes
             # One batch alone may exceed the limit, or a long prompt would never be stored.
-            return not self._held_bytes or self._held_bytes + size <= self._buffer_bytes
+            fits = not self._held_bytes or self._held_bytes + size <= self._buffer_bytes
+            if fits:
+                self._held_bytes += size
+            else:
+                self._unsaved += job.chain_hashes
+            return fits
 
-    def reject(self, job: SaveJob) -> None:
-        """Record blocks that were not queued for lack of memory."""
+    def release(self, job: SaveJob) -> None:
+        """Give up a job's reservation, and record its blocks as not stored."""
         with self._turn:
             self._unsaved += job.chain_hashes
+            self._held_bytes -= len(job.block_ids) * self._payload_bytes
 
     def offer(self, job: SaveJob, keys: Sequence[bytes], parent_keys: Sequence[bytes], payloads: memoryview) -> None:
-        """Queue these blocks for storing. The saver owns `payloads` afterwards."""
+        """Queue the blocks of a reserved job for storing. The saver owns `payloads` afterwards."""
         with self._turn:
             self._waiting.append(_Batch(job, keys, parent_keys, payloads))
-            self._held_bytes += len(payloads)
             self._turn.notify_all()
 
     def take_unsaved(self) -> list[bytes]:

@@ -38,6 +38,10 @@ class ConnectorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     """Blocks are also computed if the wait exceeds their computing time by this factor. 0: orders are always
     followed.
     """
+    layer_wise: bool = False
+    """Whether a step that computes the rest of a prompt loads the beginning layer by layer, if the estimated load is
+    the shorter of both, and whether blocks to be stored are copied layer by layer.
+    """
     load_threads: Annotated[int, Meta(ge=1, le=64)] = 4
     """Maximum concurrent loads."""
     save_buffer_mib: Annotated[int, Meta(ge=1, le=65_536)] = 256

@@ -48,6 +48,15 @@ class LoadEstimate:
             return True
         return (sum(self._under_way.values()) + size) * self.byte_s <= tokens * self.token_s
 
+    def hides(self, size: int, tokens: int) -> bool:
+        """Return whether computing these tokens takes at least as long as a load of `size` bytes beside it."""
+        known = self.token_s and self.byte_s
+        return bool(known) and (sum(self._under_way.values()) + size) * self.byte_s <= tokens * self.token_s
+
+    def failed(self) -> None:
+        """Forget the time per byte, so that no step waits for a load before another load has measured it."""
+        self.byte_s = 0.0
+
     def rejected(self) -> None:
         """Lower the assumed time per byte, because rejected loads cannot correct it."""
         self.byte_s *= _FADING

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 
-from kvstore.connector.payload_layout import LayerLayout, payload_layout
+from kvstore.connector.payload_layout import LayerLayout, layer_order, payload_layout
 
 
 class PagedMemory:
@@ -20,42 +21,71 @@ class PagedMemory:
         Raises ValueError if a cache has another shape.
         """
         # Sorted, because payloads of all engines have one order, whatever order an engine registers its layers in.
-        self._caches = {name: _by_block(name, kv_caches[name], blocks) for name in sorted(kv_caches)}
+        names = sorted(kv_caches, key=layer_order)
+        self._caches = {name: _by_block(name, kv_caches[name], blocks) for name in names}
         self.layout = payload_layout([_layer(name, cache) for name, cache in self._caches.items()], kernel)
         self.payload_bytes = self.layout.payload_bytes
+        self.layer_ends: Sequence[int] = self.layout.ends
+        # A layer can have several caches, which differ behind its number; all are of use to it.
+        numbers = [layer_order(name)[:2] for name in names]
+        self._until = {
+            name: len(names) - numbers[::-1].index(number) for name, number in zip(names, numbers, strict=True)
+        }
+        self._device = next(iter(self._caches.values())).device
 
-    def gather(self, block_ids: Sequence[int]) -> memoryview:
-        """Return copies of the blocks' payloads in host memory, concatenated."""
-        with torch.inference_mode():
-            return self._gathered(block_ids)
+    def layers_until(self, name: str) -> int:
+        """Return the number of layers up to the one with this name, all if it has no cache of its own."""
+        return self._until.get(name, len(self._caches))
 
-    def scatter(self, block_ids: Sequence[int], payloads: memoryview) -> None:
-        """Write payloads into blocks. Returns when the copies are complete."""
+    def buffer(self, blocks: int) -> memoryview:
+        """Return host memory for the payloads of this many blocks."""
+        return memoryview(torch.empty(blocks * self.payload_bytes, dtype=torch.uint8).numpy())
+
+    def mark(self) -> Any:
+        """Return the current point in the engine's work, None on a CPU, which computes within each call."""
+        return None if self._device.type == "cpu" else torch.accelerator.current_stream(self._device).record_event()
+
+    def gather(self, block_ids: Sequence[int], payloads: memoryview, layers: range, mark: Any) -> None:
+        """Copy layers of blocks into their payloads, as computed at the mark. Returns when the copies are complete."""
         # The engine's caches are inference-mode tensors, and that mode is set per thread.
         with torch.inference_mode():
-            self._scattered(block_ids, payloads)
+            self._use_own_stream(mark)
+            rows = self._rows(block_ids, payloads)
+            ids = torch.tensor(block_ids, dtype=torch.long, device=self._device)
+            for layer, offset in self._placed(layers):
+                came = self._caches[layer.name].index_select(0, ids).reshape(len(block_ids), -1)
+                rows[:, offset : offset + layer.block_bytes] = came.view(torch.uint8).cpu()
 
-    def _gathered(self, block_ids: Sequence[int]) -> memoryview:
-        payloads = torch.empty((len(block_ids), self.payload_bytes), dtype=torch.uint8)
-        ids = torch.tensor(block_ids, dtype=torch.long)
-        for layer, offset in zip(self.layout.layers, self.layout.offsets, strict=True):
-            cache = self._caches[layer.name]
-            came = cache.index_select(0, ids.to(cache.device)).reshape(len(block_ids), -1)
-            payloads[:, offset : offset + layer.block_bytes] = came.view(torch.uint8).cpu()
-        return memoryview(payloads.reshape(-1).numpy())
-
-    def _scattered(self, block_ids: Sequence[int], payloads: memoryview) -> None:
-        rows = torch.frombuffer(payloads, dtype=torch.uint8).reshape(len(block_ids), self.payload_bytes)
-        ids = torch.tensor(block_ids, dtype=torch.long)
-        for layer, offset in zip(self.layout.layers, self.layout.offsets, strict=True):
-            cache = self._caches[layer.name]
-            # A wider dtype needs aligned offsets and strides, which a slice of the rows need not have.
-            part = rows[:, offset : offset + layer.block_bytes].contiguous().view(cache.dtype)
-            cache.index_copy_(0, ids.to(cache.device), part.reshape(-1, *layer.shape).to(cache.device))
-        for device in {cache.device for cache in self._caches.values()}:
+    def scatter(self, block_ids: Sequence[int], payloads: memoryview, layers: range) -> None:
+        """Write layers of payloads into blocks. Returns when the copies are complete."""
+        with torch.inference_mode():
+            self._use_own_stream(None)
+            rows = self._rows(block_ids, payloads)
+            ids = torch.tensor(block_ids, dtype=torch.long, device=self._device)
+            for layer, offset in self._placed(layers):
+                cache = self._caches[layer.name]
+                # A wider dtype needs aligned offsets and strides, which a slice of the rows need not have.
+                part = rows[:, offset : offset + layer.block_bytes].contiguous().view(cache.dtype)
+                cache.index_copy_(0, ids, part.reshape(-1, *layer.shape).to(self._device))
             # Copies to a device run on after the call, and the engine may compute from these blocks at once.
-            if device.type != "cpu":
-                torch.accelerator.synchronize(device)
+            if self._device.type != "cpu":
+                torch.accelerator.current_stream(self._device).synchronize()
+
+    def _use_own_stream(self, mark: Any) -> None:
+        """Run this thread's copies beside the engine's work, after its mark."""
+        if self._device.type == "cpu":
+            return
+        # Torch has a pool of them, and a thread's stream is its own setting.
+        stream = torch.Stream(self._device)
+        torch.accelerator.set_stream(stream)
+        if mark is not None:
+            stream.wait_event(mark)
+
+    def _rows(self, block_ids: Sequence[int], payloads: memoryview) -> torch.Tensor:
+        return torch.frombuffer(payloads, dtype=torch.uint8).reshape(len(block_ids), self.payload_bytes)
+
+    def _placed(self, layers: range) -> list[tuple[LayerLayout, int]]:
+        return [(self.layout.layers[index], self.layout.offsets[index]) for index in layers]
 
 
 def _by_block(name: str, cache: torch.Tensor, blocks: int) -> torch.Tensor:

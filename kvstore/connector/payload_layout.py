@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -27,8 +28,15 @@ class PayloadLayout(NamedTuple):
     layers: tuple[LayerLayout, ...]
     offsets: tuple[int, ...]
     payload_bytes: int
+    ends: tuple[int, ...]
+    """End of each layer in a payload."""
     name: str
     """Distinguishes layouts whose bytes must not be exchanged."""
+
+
+def layer_order(name: str) -> list[str | int]:
+    """Return the sort key of layers by the numbers in their names, the order in which engines compute them."""
+    return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", name)]
 
 
 def payload_layout(layers: Sequence[LayerLayout], kernel: str) -> PayloadLayout:
@@ -44,4 +52,5 @@ def payload_layout(layers: Sequence[LayerLayout], kernel: str) -> PayloadLayout:
         offsets.append(end)
         end += layer.block_bytes
     described = msgspec.json.encode([kernel, [(layer.name, layer.dtype, layer.shape, layer.order) for layer in layers]])
-    return PayloadLayout(tuple(layers), tuple(offsets), end, f"layers 1 {hashlib.sha256(described).hexdigest()}")
+    name = f"layers 1 {hashlib.sha256(described).hexdigest()}"
+    return PayloadLayout(tuple(layers), tuple(offsets), end, (*offsets[1:], end), name)

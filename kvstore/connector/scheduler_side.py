@@ -6,7 +6,7 @@ It reads only a few fields of vLLM's requests, and no clock: `now` is in seconds
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
@@ -63,6 +63,7 @@ class EngineRequest(Protocol):
     """Chain hashes of its full blocks."""
     num_prompt_tokens: int
     num_tokens: int
+    num_computed_tokens: int
     kv_transfer_params: dict[str, Any] | None
     cache_salt: str | None
 
@@ -104,20 +105,29 @@ class _Tracked:
     """First block that is not in the engine's own cache."""
     asked: bool = False
     """Whether the request has loaded once. Blocks missing then are computed."""
+    layered: bool = False
+    """Whether its load runs within the step that computes the rest of the prompt."""
     late: bool = False
     """Whether computing was faster than the ordered load."""
     outcome: KvOutcome | None = None
-    """The outcome of its load, None before its end."""
+    """The outcome of its load, of the worker with the fewest blocks. None before the first report."""
 
 
 class SchedulerSide:
     """Decides loads and saves.
 
-    Mutable state: the engine's requests by id, the offered blocks, and the jobs of the next step.
+    Mutable state: the engine's requests by id, the offered blocks, the jobs of the next step, and the chain hashes that
+    a step loads by layers and the requests that end with it, until its report.
     """
 
-    def __init__(self, settings: ConnectorSettings, block_tokens: int) -> None:
+    def __init__(
+        self, settings: ConnectorSettings, block_tokens: int, *, workers: int = 1, step_tokens: int = 1 << 30
+    ) -> None:
+        """Decide for an engine with this many workers, whose steps compute at most `step_tokens`."""
         self._settings, self._block_tokens = settings, block_tokens
+        self._workers, self._step_tokens = workers, step_tokens
+        self.evict: Callable[[set[int]], None] = lambda _blocks: None
+        """Removes blocks from the engine's prefix cache."""
         self.lookup: BlockLookup | None = None
         """Lookup for requests without an order. None: they load no blocks."""
         self.payload_bytes = 0
@@ -129,6 +139,8 @@ class SchedulerSide:
         self.wrong_orders = 0
         self._tracked: dict[str, _Tracked] = {}
         self._loads: list[LoadJob] = []
+        self._unverified: set[bytes] = set()
+        self._ended: dict[str, _Tracked] = {}
 
     def __len__(self) -> int:
         return len(self._tracked)
@@ -169,7 +181,14 @@ class SchedulerSide:
         if tracked.late:
             self.estimate.rejected()
             return 0
+        rest = min(request.num_tokens - computed_tokens - tokens, self._step_tokens)
+        tracked.layered = self._settings.layer_wise and bool(wanted) and self.estimate.hides(size, rest)
         return tokens
+
+    def is_layered(self, request_id: str) -> bool:
+        """Return whether the step that allocates the request's blocks also loads them."""
+        tracked = self._tracked.get(request_id)
+        return tracked is not None and tracked.layered
 
     def allocated(self, request: EngineRequest, block_ids: Sequence[int], external_tokens: int) -> None:
         """Load into the request's blocks, after the engine has allocated them for the result of `matched`."""
@@ -179,19 +198,24 @@ class SchedulerSide:
         first = tracked.load_from
         behind = first + external_tokens // self._block_tokens
         tracked.asked, tracked.block_ids = True, list(block_ids)
-        self._loads.append(
-            LoadJob(
-                request_id=request.request_id,
-                block_ids=tuple(block_ids[first:behind]),
-                chain_hashes=tuple(bytes(block_hash_) for block_hash_ in request.block_hashes[first:behind]),
-                holders=tuple(tracked.order.holders if tracked.ordered else [self._settings.node]),
-                domain=tracked.domain,
-                timeout_s=self.estimate.patience_s(
-                    external_tokens, self._settings.load_timeout_s, self._settings.max_load_ratio
-                ),
-            )
+        job = LoadJob(
+            request_id=request.request_id,
+            block_ids=tuple(block_ids[first:behind]),
+            chain_hashes=tuple(bytes(block_hash_) for block_hash_ in request.block_hashes[first:behind]),
+            holders=tuple(tracked.order.holders if tracked.ordered else [self._settings.node]),
+            domain=tracked.domain,
+            timeout_s=self.estimate.patience_s(
+                external_tokens, self._settings.load_timeout_s, self._settings.max_load_ratio
+            ),
+            layered=tracked.layered,
         )
-        self.estimate.begin(request.request_id, (behind - first) * self.payload_bytes)
+        self._loads.append(job)
+        size = (behind - first) * self.payload_bytes
+        if tracked.layered:
+            # A request that ends with this step ends before the report, and only if the load succeeded.
+            tracked.outcome = KvOutcome(loaded_blocks=behind - first, loaded_bytes=size, holder=job.holders[0])
+            self._unverified.update(job.chain_hashes)
+        self.estimate.begin(request.request_id, size)
 
     def step(self, progress: Iterable[StepProgress], computed_tokens: int, now: float) -> StepJobs:
         """Return the loads and saves for the workers to run during the step of `computed_tokens` tokens."""
@@ -215,17 +239,40 @@ class SchedulerSide:
         for end in report.ends:
             outcome = end.outcome
             self.estimate.end(end.request_id, outcome.loaded_bytes, outcome.seconds)
-            tracked = self._tracked.get(end.request_id)
-            if tracked is None:
-                continue
-            tracked.outcome = outcome
-            behind = tracked.load_from + outcome.loaded_blocks
-            hashes = [bytes(block_hash_) for block_hash_ in tracked.request.block_hashes]
-            # The blocks came from a node, so that they need no offer.
-            self.offered.add(hashes[tracked.load_from : behind], now)
-            if outcome.reason == "missing":
-                # The node that was believed to hold them, perhaps the engine's own, has lost them.
-                self.offered.drop(hashes[behind:])
+            tracked = self._tracked.get(end.request_id) or self._ended.get(end.request_id)
+            if tracked is not None:
+                self._loaded(tracked, outcome, now)
+        self._unverified.clear()
+        self._ended.clear()
+
+    def _loaded(self, tracked: _Tracked, outcome: KvOutcome, now: float) -> None:
+        """Process a load's end in one worker, or in all workers of a step. A request has the blocks that all have."""
+        known = tracked.outcome
+        hashes = [bytes(block_hash_) for block_hash_ in tracked.request.block_hashes]
+        if tracked.layered and known is not None and outcome.loaded_blocks < known.loaded_blocks:
+            self.estimate.failed()
+            first = tracked.load_from + outcome.loaded_blocks
+            self._compute_again(tracked.block_ids[first : tracked.load_from + known.loaded_blocks])
+        if known is None or tracked.layered or outcome.loaded_blocks < known.loaded_blocks:
+            tracked.outcome = known = outcome
+        behind = tracked.load_from + known.loaded_blocks
+        # The blocks came from a node, so that they need no offer.
+        self.offered.add(hashes[tracked.load_from : behind], now)
+        if known.reason == "missing":
+            # The node that was believed to hold them, perhaps the engine's own, has lost them.
+            self.offered.drop(hashes[behind:])
+
+    def _compute_again(self, failed: Collection[int]) -> None:
+        """Let each request compute from the first of these blocks in its prompt, and no other request find them.
+
+        The engine does so itself for only one of several requests with the same block.
+        """
+        for tracked in (*self._tracked.values(), *self._ended.values()):
+            first = next((at for at, block_id in enumerate(tracked.block_ids) if block_id in failed), None)
+            if first is not None:
+                request = tracked.request
+                request.num_computed_tokens = min(request.num_computed_tokens, first * self._block_tokens)
+                self.evict(set(tracked.block_ids[first:]))
 
     def loaded(self, request_id: str) -> tuple[Any, int, int] | None:
         """Return an ended load's request, the number of tokens that the engine already had, and the number loaded."""
@@ -241,6 +288,9 @@ class SchedulerSide:
         None if it had no order and no load, or a quiet order.
         """
         tracked = self._tracked.pop(request_id, None)
+        # Its blocks stay in the engine's cache, even if the client is gone.
+        if tracked is not None and self._unverified:
+            self._ended[request_id] = tracked
         if self.lookup is not None:
             self.lookup.forget(request_id)
         if tracked is None or tracked.order.quiet or not (tracked.order.load_blocks or tracked.outcome):
@@ -262,6 +312,9 @@ class SchedulerSide:
         for them, and they cannot contain drafts that the model rejected.
         """
         order, hashes = tracked.order, tracked.request.block_hashes
+        # One worker cannot know whether the others computed with the right blocks.
+        if self._workers > 1 and not self._unverified.isdisjoint(map(bytes, hashes)):
+            return None
         tokens = min(computed_tokens, tracked.request.num_prompt_tokens)
         # Only full blocks have a hash.
         behind = min(tokens // self._block_tokens, len(hashes), len(tracked.block_ids))

@@ -21,6 +21,8 @@ class LoadJob(msgspec.Struct, frozen=True, kw_only=True):
     domain: Domain
     timeout_s: float = 2.0
     """Blocks that arrive later are computed."""
+    layered: bool = False
+    """Whether this step computes the rest of the prompt, and waits for each layer."""
 
 
 class SaveJob(msgspec.Struct, frozen=True, kw_only=True):

@@ -79,9 +79,17 @@ class HeadwayConnector(KVConnectorBase_V1):
         super().__init__(vllm_config, role, kv_cache_config)
         _check(vllm_config, kv_cache_config)
         self._settings = settings_in(self._kv_transfer_config.kv_connector_extra_config)
+        # The next step would be scheduled with tokens that a failed load takes back.
+        if self._settings.layer_wise and vllm_config.scheduler_config.async_scheduling:
+            raise ValueError('The Headway connector\'s "layer_wise" needs --no-async-scheduling.')
         self._keyring = kv_keyring(os.environ) if self._settings.backend == "node" else None
         self._block_tokens = int(vllm_config.cache_config.block_size)
-        self._scheduler = SchedulerSide(self._settings, self._block_tokens)
+        self._scheduler = SchedulerSide(
+            self._settings,
+            self._block_tokens,
+            workers=vllm_config.parallel_config.tensor_parallel_size,
+            step_tokens=vllm_config.scheduler_config.max_num_batched_tokens,
+        )
         self._lookup: NodeLookup | None = None
         self._worker: WorkerSide | None = None
         self._format: FormatMetadata | None = None
@@ -92,6 +100,12 @@ class HeadwayConnector(KVConnectorBase_V1):
     def requires_kv_delivery(self) -> bool:
         """Return False: a block that is not stored is a later miss, and no reason to compute a request again."""
         return False
+
+    @classmethod
+    @override
+    def requires_piecewise_for_cudagraph(cls, extra_config: dict[str, Any]) -> bool:
+        """Return whether steps call the connector for each layer, which one recorded graph would omit."""
+        return bool(extra_config.get("layer_wise"))
 
     # The worker's side, in the order of its calls
 
@@ -129,15 +143,18 @@ class HeadwayConnector(KVConnectorBase_V1):
 
     @override
     def wait_for_layer_load(self, layer_name: str) -> None:
-        """Return at once: requests are scheduled only after their blocks are loaded, so no step waits."""
+        """Wait until the step's own loads have this layer. All other requests wait for their blocks unscheduled."""
+        self._at_work.wait_for_layer(layer_name)
 
     @override
     def save_kv_layer(self, layer_name: str, kv_layer: torch.Tensor, attn_metadata: Any, **kwargs: Any) -> None:
-        """Do nothing: blocks are copied after all layers are computed."""
+        """Copy the layers computed so far beside the next ones, if `layer_wise` is set, else all after the step."""
+        if self._settings.layer_wise:
+            self._at_work.save_layer(layer_name)
 
     @override
     def wait_for_save(self) -> None:
-        """Copy the blocks computed in the step. They are stored in the background."""
+        """Copy what is left of the blocks computed in the step. They are stored in the background."""
         self._at_work.save()
 
     @override
@@ -173,6 +190,12 @@ class HeadwayConnector(KVConnectorBase_V1):
     # The scheduler's side
 
     @override
+    def bind_kv_cache_manager(self, kv_cache_manager: Any) -> None:
+        """Store how blocks of failed loads are removed from the engine's cache."""
+        super().bind_kv_cache_manager(kv_cache_manager)
+        self._scheduler.evict = kv_cache_manager.evict_blocks
+
+    @override
     def set_xfer_handshake_metadata(self, metadata: dict[int, KVConnectorHandshakeMetadata]) -> None:
         """Store the format of the workers' blocks."""
         described = metadata[0]
@@ -190,12 +213,12 @@ class HeadwayConnector(KVConnectorBase_V1):
 
     @override
     def get_num_new_matched_tokens(self, request: Any, num_computed_tokens: int) -> tuple[int | None, bool]:
-        """Return how many tokens can be loaded, always concurrently with the engine's steps."""
+        """Return how many tokens can be loaded, and whether beside the engine's steps or within the next one."""
         # vLLM sets this where it needs the logits of every prompt token, as for prompt logprobs.
         if request.skip_reading_prefix_cache:
             return 0, False
         tokens = self._scheduler.matched(request, num_computed_tokens, time.monotonic())
-        return tokens, bool(tokens)
+        return tokens, bool(tokens) and not self._scheduler.is_layered(request.request_id)
 
     @override
     def update_state_after_alloc(self, request: Any, blocks: Any, num_external_tokens: int) -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 
 from kvstore.backends.backend import KvBackend
 from kvstore.connector.block_loader import BlockLoader, BlockMemory
 from kvstore.connector.block_saver import BlockSaver
 from kvstore.connector.connector_settings import ConnectorSettings
 from kvstore.connector.domain_keys import DomainKeys
+from kvstore.connector.engine_params import KvOutcome
+from kvstore.connector.layered_load import LayeredLoad
 from kvstore.connector.load_book import LoadBook
 from kvstore.connector.step_messages import LoadEnd, SaveJob, StepJobs, StepReport
 from kvstore.keys.payload_key import PayloadFormat
@@ -21,7 +24,8 @@ _CLOSE_S = 5.0
 class WorkerSide:
     """The connector's worker part.
 
-    The engine's own thread calls it once per step: `begin`, `start_loads`, `save`, `take_ended`, `take_report`.
+    The engine's own thread calls it once per step: `begin`, `start_loads`, `save`, `take_ended`, `take_report`. For
+    each layer, it can call `wait_for_layer` before the computation and `save_layer` after it.
     """
 
     def __init__(
@@ -41,35 +45,62 @@ class WorkerSide:
             if settings.node
             else None
         )
-        self._jobs = StepJobs()
+        self._copier = ThreadPoolExecutor(1, "kv-copy")
         self._began = 0.0
         self._token_s = 0.0
         self._ends: list[LoadEnd] = []
+        self._failed: set[int] = set()
+        self.begin(StepJobs())
 
     def begin(self, jobs: StepJobs) -> None:
         """Set the jobs of the next step."""
         self._jobs, self._began, self._token_s = jobs, self._clock(), 0.0
+        self._layered: list[LayeredLoad] = []
+        self._waited = False
+        self._saves: list[tuple[SaveJob, memoryview]] | None = None
+        self._copies: list[Future[None]] = []
+        self._copied = 0
 
     def start_loads(self) -> None:
         """Start the step's loads in the background."""
         for job in self._jobs.loads:
-            self._loader.begin(job, self._keys.keys(job.domain, job.chain_hashes))
+            keys = self._keys.keys(job.domain, job.chain_hashes)
+            if job.layered:
+                self._layered.append(self._loader.begin_layers(job, keys))
+            else:
+                self._loader.begin(job, keys)
         self._jobs = StepJobs((), self._jobs.saves, self._jobs.computed_tokens)
 
+    def wait_for_layer(self, name: str) -> None:
+        """Wait until the step's loads have written this layer, or have failed."""
+        self._waited = True
+        for load in self._layered:
+            load.wait(self._memory.layers_until(name))
+
+    def save_layer(self, name: str) -> None:
+        """Copy the layers computed so far of the blocks to store, while the engine computes the next ones."""
+        self._copy(self._memory.layers_until(name))
+
     def save(self) -> None:
-        """Copy the blocks filled in the step. They are stored in the background."""
+        """Copy the rest of the blocks filled in the step. They are stored in the background."""
+        whole = self._end_layered()
+        self._copy(len(self._memory.layer_ends))
+        for copy in self._copies:
+            copy.result()
         jobs, self._jobs = self._jobs, StepJobs()
-        for job in jobs.saves:
-            self._copy(job)
-        if jobs.saves and jobs.computed_tokens >= MIN_TIMED_TOKENS:
+        for job, payloads in self._saves or ():
+            self._store(job, payloads, whole=whole)
+        if jobs.saves and jobs.computed_tokens >= MIN_TIMED_TOKENS and not self._layered:
             # The copies have waited for the step, even where the device computes asynchronously.
             self._token_s = (self._clock() - self._began) / jobs.computed_tokens
 
     def take_ended(self) -> tuple[set[str], set[int]]:
-        """Return the requests whose loads have ended, and the engine's blocks that must be computed instead."""
+        """Return the requests whose loads beside the steps have ended, and the blocks that must be computed instead."""
         self._book.expire(self._clock())
         ended, failed = self._book.take()
         self._ends += ended
+        self._failed |= failed
+        failed, self._failed = self._failed, set()
         return {item.request_id for item in ended}, failed
 
     def take_report(self) -> StepReport | None:
@@ -84,19 +115,45 @@ class WorkerSide:
     def close(self) -> None:
         """Store queued blocks, start no more jobs, and close the connections."""
         self._loader.close()
+        self._copier.shutdown()
         if self.saver is not None:
             self.saver.close(_CLOSE_S)
         # Last: the saver has just sent what was waiting.
         self._backend.close()
 
-    def _copy(self, job: SaveJob) -> None:
+    def _end_layered(self) -> bool:
+        """Wait for the ends of the step's loads. Return False if one failed: the step computed with wrong blocks."""
+        for load in self._layered:
+            # An engine that runs a step as one recorded graph waits for no layer.
+            outcome = load.outcome() if self._waited else KvOutcome(reason="failed")
+            load.end(outcome)
+            self._ends.append(LoadEnd(request_id=load.job.request_id, outcome=outcome))
+            self._failed.update(load.job.block_ids[outcome.loaded_blocks :])
+        return not self._layered or not self._failed
+
+    def _copy(self, layers: int) -> None:
+        """Copy the layers up to this number that were not copied yet, in another thread."""
         if self.saver is None:
             return
-        # The engine must not wait for the store.
-        if not self.saver.has_room(len(job.block_ids)):
-            self.saver.reject(job)
+        if self._saves is None:
+            # The engine must not wait for the store.
+            jobs = [job for job in self._jobs.saves if self.saver.reserve(job)]
+            self._saves = [(job, self._memory.buffer(len(job.block_ids))) for job in jobs]
+        if layers > self._copied and self._saves:
+            new, mark = range(self._copied, layers), self._memory.mark()
+            for job, payloads in self._saves:
+                copy = self._copier.submit(self._memory.gather, job.block_ids, payloads, new, mark)
+                self._copies.append(copy)
+            self._copied = layers
+
+    def _store(self, job: SaveJob, payloads: memoryview, *, whole: bool) -> None:
+        if self.saver is None:
+            return
+        # Blocks computed from wrong ones must not reach another engine.
+        if not whole:
+            self.saver.release(job)
             return
         keys = self._keys.keys(job.domain, job.chain_hashes)
         parents = iter(self._keys.keys(job.domain, [parent for parent in job.parents if parent]))
         parent_keys = [next(parents) if parent else b"" for parent in job.parents]
-        self.saver.offer(job, keys, parent_keys, self._memory.gather(job.block_ids))
+        self.saver.offer(job, keys, parent_keys, payloads)

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
-from typing import Literal, NamedTuple, TypeVar, cast
+from typing import Literal, NamedTuple, TypeVar
 
 import msgspec
 import xxhash
@@ -212,7 +212,8 @@ class TransferClient:
         `arrived` is called with each part's number once its bytes are in the blocks' buffers, and before they can be
         verified. Ends early, without any block, if the holder lacks a block.
         """
-        stream, verdict = _Stream(holder, wanted, ends[-1]), cast("Verdict", "down")
+        stream = _Stream(holder, wanted, ends[-1])
+        verdict: Verdict = "down"
         blocks: list[Fetched | None] = [None] * len(wanted)
         with self._lock:
             usable = self._quarantine.usable(holder, self._clock())

@@ -9,6 +9,8 @@ import torch
 from kvstore.connector.paged_memory import PagedMemory
 
 BLOCKS, IDS, TO = 10, [7, 2, 5], [1, 8, 3]
+LAYERS = ("layer.10", "layer.9")
+"""The engine computes the second one first."""
 
 
 def caches(form: str) -> dict[str, torch.Tensor]:
@@ -23,7 +25,7 @@ def caches(form: str) -> dict[str, torch.Tensor]:
         "bytes": (BLOCKS, 2, 16, 4, 8),
     }[form]
     made = {}
-    for layer in ("layer.0", "layer.1"):
+    for layer in LAYERS:
         cache = torch.randn(shape).to(torch.bfloat16)
         if form == "bytes":
             cache = torch.randint(0, 255, shape, dtype=torch.uint8)
@@ -47,10 +49,16 @@ def check(form: str) -> str:
         target = {name: torch.zeros_like(cache) for name, cache in source.items()}
     one, other = PagedMemory(source, BLOCKS, "kernel"), PagedMemory(target, BLOCKS, "kernel")
     assert one.layout == other.layout
-    payloads = one.gather(IDS)
+    assert [layer.name for layer in one.layout.layers] == ["layer.9", "layer.10"]
+    assert [one.layers_until(name) for name in ("layer.9", "layer.10", "another")] == [1, 2, 2]
+    payloads = one.buffer(len(IDS))
     assert len(payloads) == len(IDS) * one.payload_bytes
+    one.gather(IDS, payloads, range(1), one.mark())
     assert one.payload_bytes * BLOCKS == sum(cache.nbytes for cache in source.values())
-    other.scatter(TO, memoryview(bytearray(payloads)))
+    other.scatter(TO, payloads, range(1))
+    assert not target["layer.10"].any(), "only the first layer has arrived"
+    one.gather(IDS, payloads, range(1, 2), one.mark())
+    other.scatter(TO, payloads, range(1, 2))
     for name in source:
         came, sent = by_block(form, target[name]), by_block(form, source[name])
         assert torch.equal(came[TO], sent[IDS]), (form, name)

@@ -15,6 +15,7 @@ from kvstore.connector.scheduler_side import SchedulerSide, StepProgress
 from kvstore.keys.payload_key import PayloadFormat
 
 PAYLOAD = 1000
+LAYER_ENDS = (250, 500, 750, 1000)
 TOKENS = 16
 FORMAT = PayloadFormat(
     model="tiny", weight_revision="1", kv_dtype="bfloat16", kv_layout="layers 1", block_tokens=TOKENS
@@ -22,21 +23,38 @@ FORMAT = PayloadFormat(
 
 
 class Memory:
-    """The KV caches of an engine: `blocks` of `PAYLOAD` bytes. With `fails`, it accepts nothing."""
+    """The KV caches of an engine: `blocks` of `PAYLOAD` bytes in four layers. With `fails`, it accepts nothing.
+
+    `events` has each copy of layers, and what tests add to it.
+    """
 
     def __init__(self, blocks: int = 16) -> None:
-        self.payload_bytes = PAYLOAD
+        self.payload_bytes, self.layer_ends = PAYLOAD, LAYER_ENDS
+        self.events: list[str] = []
         self.data = bytearray(blocks * PAYLOAD)
         self.fails = False
 
-    def gather(self, block_ids: Sequence[int]) -> memoryview:
-        return memoryview(b"".join(self.block(block_id_) for block_id_ in block_ids))
+    def layers_until(self, name: str) -> int:
+        return int(name) + 1 if name.isdigit() else len(LAYER_ENDS)
 
-    def scatter(self, block_ids: Sequence[int], payloads: memoryview) -> None:
+    def buffer(self, blocks: int) -> memoryview:
+        return memoryview(bytearray(blocks * PAYLOAD))
+
+    def mark(self) -> None:
+        return None
+
+    def gather(self, block_ids: Sequence[int], payloads: memoryview, layers: range, mark: None) -> None:
+        for index, block_id in enumerate(block_ids):
+            part = _part(index, layers)
+            payloads[part] = self.data[_part(block_id, layers)]
+        self.events.append(f"saved {layers.start}:{layers.stop}")
+
+    def scatter(self, block_ids: Sequence[int], payloads: memoryview, layers: range) -> None:
         if self.fails:
             raise RuntimeError("the device is gone")
         for index, block_id in enumerate(block_ids):
-            self.data[block_id * PAYLOAD : (block_id + 1) * PAYLOAD] = payloads[index * PAYLOAD : (index + 1) * PAYLOAD]
+            self.data[_part(block_id, layers)] = payloads[_part(index, layers)]
+        self.events.append(f"loaded {layers.start}:{layers.stop}")
 
     def block(self, block_id: int) -> bytes:
         return bytes(self.data[block_id * PAYLOAD : (block_id + 1) * PAYLOAD])
@@ -44,6 +62,12 @@ class Memory:
     def fill(self, block_id: int, name: object) -> None:
         data = hashlib.shake_256(str(name).encode()).digest(PAYLOAD)
         self.data[block_id * PAYLOAD : (block_id + 1) * PAYLOAD] = data
+
+
+def _part(block: int, layers: range) -> slice:
+    """Return where these layers of a block are in memory or payloads."""
+    begin = LAYER_ENDS[layers.start - 1] if layers.start else 0
+    return slice(block * PAYLOAD + begin, block * PAYLOAD + LAYER_ENDS[layers.stop - 1])
 
 
 @dataclass
@@ -55,6 +79,7 @@ class Request:
     kv_transfer_params: dict[str, Any] | None = None
     cache_salt: str | None = None
     outputs: int = 0
+    num_computed_tokens: int = 0
     block_hashes: list[bytes] = field(default_factory=list)
 
     @property

@@ -37,9 +37,9 @@ def saver(at: str, buffer_bytes: int = 1 << 20) -> Iterator[BlockSaver]:
         backend.close()
 
 
-def offer(made: BlockSaver, prompt: object, count: int = 2, **changes: Any) -> SaveJob:
+def a_job(prompt: object, count: int = 2, **changes: Any) -> SaveJob:
     hashes = tuple(chain(prompt, count))
-    job = SaveJob(
+    return SaveJob(
         block_ids=tuple(range(count)),
         chain_hashes=hashes,
         parents=(b"",) * count,
@@ -47,7 +47,12 @@ def offer(made: BlockSaver, prompt: object, count: int = 2, **changes: Any) -> S
         domain=Domain(),
         **changes,
     )
-    keys = DomainKeys(FORMAT).keys(Domain(), hashes)
+
+
+def offer(made: BlockSaver, prompt: object, count: int = 2, **changes: Any) -> SaveJob:
+    job = a_job(prompt, count, **changes)
+    assert made.reserve(job)
+    keys = DomainKeys(FORMAT).keys(Domain(), job.chain_hashes)
     made.offer(job, keys, [b""] * count, payload(prompt, count * PAYLOAD))
     return job
 
@@ -56,14 +61,25 @@ def test_pending_blocks_are_limited_but_a_single_batch_is_always_accepted() -> N
     go_on = threading.Event()
     with node() as manager, saver(address(manager), buffer_bytes=3 * PAYLOAD) as made:
         _hold(manager, go_on)
-        assert made.has_room(100)
-        offer(made, "a")
-        assert made.has_room(1)
-        assert not made.has_room(2)
+        offer(made, "a", 4)
+        rejected = a_job("b", 1)
+        assert not made.reserve(rejected)
+        assert made.take_unsaved() == list(rejected.chain_hashes)
         go_on.set()
         assert made.settle(20.0)
-        assert made.has_room(100)
-        assert made.stored == 2
+        assert made.reserve(a_job("c", 100))
+        assert made.stored == 4
+
+
+def test_reservations_count_until_they_are_released() -> None:
+    with node() as manager, saver(address(manager), buffer_bytes=3 * PAYLOAD) as made:
+        first, second = a_job("a"), a_job("b")
+        assert made.reserve(first)
+        assert not made.reserve(second)
+        made.release(first)
+        assert made.take_unsaved() == [*second.chain_hashes, *first.chain_hashes]
+        assert made.reserve(second)
+        made.release(second)
 
 
 def _hold(manager: NodeManager, go_on: threading.Event) -> None:

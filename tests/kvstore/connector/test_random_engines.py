@@ -11,6 +11,7 @@ import pytest
 
 from kvstore.backends.backend import BackendSettings
 from kvstore.backends.node_backend import NodeBackend
+from kvstore.connector import block_loader
 from kvstore.connector.engine_params import outcome_in
 from kvstore.connector.scheduler_side import SchedulerSide
 from kvstore.connector.step_messages import StepJobs
@@ -33,11 +34,12 @@ def content(chain_hash: bytes) -> bytes:
 class Engine:
     """vLLM's calls of a connector, one request at a time. Mutable: its cache, hash → block, oldest first."""
 
-    def __init__(self, at: str) -> None:
+    def __init__(self, at: str, *, layer_wise: bool) -> None:
         self.memory = Memory(BLOCKS)
         self.cache: dict[bytes, int] = {}
         self.free = list(range(BLOCKS))
-        self.scheduler = SchedulerSide(settings(node=at, store_again_s=20.0), TOKENS)
+        self.scheduler = SchedulerSide(settings(node=at, store_again_s=20.0, layer_wise=layer_wise), TOKENS)
+        self.scheduler.evict = self.evict
         self.scheduler.payload_bytes = PAYLOAD
         backend = NodeBackend(BackendSettings(address=at, keyring=KEYRING), time.monotonic)
         self.worker = WorkerSide(settings(node=at), backend, self.memory, FORMAT, time.monotonic)
@@ -47,21 +49,67 @@ class Engine:
         hashes = asked.block_hashes
         local = next((index for index, chain_hash in enumerate(hashes) if chain_hash not in self.cache), len(hashes))
         self.scheduler.add(asked, "")
+        # The estimates of an engine whose loads are always faster.
+        self.scheduler.estimate.token_s, self.scheduler.estimate.byte_s = 1.0, 1e-9
         tokens = self.scheduler.matched(asked, local * TOKENS, now) or 0
         blocks = [
             *(self.cache[hash_] for hash_ in hashes[:local]),
             *self._allocate(len(hashes) - local, hashes[:local]),
         ]
+        if self.scheduler.is_layered(asked.request_id):
+            return self._serve_layered(asked, blocks, local, tokens, now)
         loaded = self._load(asked, blocks, tokens, now) if tokens else 0
         for index in range(local, local + loaded):
             assert self.memory.block(blocks[index]) == content(hashes[index])
-        for index in range(local + loaded, len(hashes)):
-            self.memory.data[blocks[index] * PAYLOAD : (blocks[index] + 1) * PAYLOAD] = content(hashes[index])
+        self._compute(hashes, blocks, local + loaded)
         self._step(self.scheduler.step([progress(asked.request_id, asked.num_tokens, blocks)], 0, now))
         self.cache |= dict(zip(hashes, blocks, strict=True))
         outcome = outcome_in(self.scheduler.finished(asked.request_id))
         assert (outcome.loaded_blocks if outcome else 0) == loaded
         return loaded
+
+    def evict(self, blocks: set[int]) -> None:
+        """Remove blocks from the cache, as vLLM does on request."""
+        self.cache = {chain_hash: block_id for chain_hash, block_id in self.cache.items() if block_id not in blocks}
+
+    def _serve_layered(self, asked: Request, blocks: Sequence[int], local: int, tokens: int, now: float) -> int:
+        """Load and compute in one step, and once more where the load failed."""
+        hashes = asked.block_hashes
+        self.scheduler.allocated(asked, blocks, tokens)
+        asked.num_computed_tokens = asked.num_tokens
+        jobs = self.scheduler.step([progress(asked.request_id, asked.num_tokens, blocks)], 0, now)
+        self.cache |= dict(zip(hashes, blocks, strict=True))
+        self.worker.begin(jobs)
+        self.worker.start_loads()
+        for layer in range(4):
+            self.worker.wait_for_layer(str(layer))
+        planned = local + tokens // TOKENS
+        right = all(self.memory.block(blocks[index]) == content(hashes[index]) for index in range(local, planned))
+        self._compute(hashes if right else [b"wrong" for _ in hashes], blocks, planned)
+        self.worker.save()
+        _, failed = self.worker.take_ended()
+        report = self.worker.take_report()
+        assert report is not None
+        self.scheduler.report(report, now)
+        loaded = report.ends[0].outcome.loaded_blocks
+        assert failed == set(blocks[local + loaded : planned])
+        assert right or failed
+        if failed:
+            assert asked.num_computed_tokens == (local + loaded) * TOKENS
+            assert not set(hashes[local + loaded :]) & self.cache.keys()
+        for index in range(local, local + loaded):
+            assert self.memory.block(blocks[index]) == content(hashes[index])
+        self._compute(hashes, blocks, local + loaded)
+        self._step(self.scheduler.step([progress(asked.request_id, asked.num_tokens, blocks)], 0, now))
+        self.cache |= dict(zip(hashes, blocks, strict=True))
+        outcome = outcome_in(self.scheduler.finished(asked.request_id))
+        assert outcome is not None
+        assert outcome.loaded_blocks == loaded
+        return loaded
+
+    def _compute(self, hashes: Sequence[bytes], blocks: Sequence[int], first: int) -> None:
+        for index in range(first, len(hashes)):
+            self.memory.data[blocks[index] * PAYLOAD : (blocks[index] + 1) * PAYLOAD] = content(hashes[index])
 
     def _load(self, asked: Request, blocks: Sequence[int], tokens: int, now: float) -> int:
         self.scheduler.allocated(asked, blocks, tokens)
@@ -104,11 +152,13 @@ def _fault(manager: NodeManager, rng: random.Random) -> None:
         manager.store.arena.view(rng.choice(records).slots[DRAM], PAYLOAD)[rng.randrange(PAYLOAD)] ^= 0xFF
 
 
+@pytest.mark.parametrize("layer_wise", [False, True], ids=["beside steps", "by layers"])
 @pytest.mark.parametrize("seed", range(3))
-def test_loaded_blocks_equal_computed_blocks(seed: int) -> None:
+def test_loaded_blocks_equal_computed_blocks(seed: int, *, layer_wise: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(block_loader, "MIN_PART_BYTES", 1)
     rng, loaded = random.Random(seed), 0
     with node(slots={"dram_slots": 40}) as manager:
-        engines = [Engine(address(manager)) for _ in range(2)]
+        engines = [Engine(address(manager), layer_wise=layer_wise) for _ in range(2)]
         try:
             for number in range(REQUESTS):
                 holders = rng.choice([[address(manager)], [GONE, address(manager)], [GONE]])

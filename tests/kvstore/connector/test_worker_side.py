@@ -207,10 +207,10 @@ def test_a_load_that_times_out_is_abandoned_and_writes_nothing() -> None:
         store(one, saves())
         reading = manager.store.reading
 
-        def slowly(*given: Any) -> Any:
+        def slowly(*given: Any, **named: Any) -> Any:
             held.set()
             assert go_on.wait(60.0)
-            return reading(*given)
+            return reading(*given, **named)
 
         manager.store.reading = slowly  # type: ignore[method-assign]
         two.begin(StepJobs((loads(address(manager)),)))
