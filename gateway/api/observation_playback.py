@@ -154,7 +154,7 @@ class ObservationPlayback:
         if record is None:
             return
         now, observed = record.arrived_s, held.observed
-        record.decided_at = observed.started_at
+        record.arrived_at = observed.started_at
         if observed.ttft_s is not None:
             answered_s = now + observed.ttft_s
             # A reported first token may lie behind the reported end, which would be played first.

@@ -38,7 +38,7 @@ def row_values(
     session_id, workflow_id = record.session_id, record.workflow_id
     took_s = None if finished_s is None else finished_s - arrived_s
     return (
-        record.decided_at - (decision.queued_s if decision.engine_id else took_s or 0.0),
+        record.arrived_at,
         pool.entry.pool_id,
         decision.prompt_tokens,
         record.output_tokens,

@@ -329,7 +329,7 @@ def _new_record(
         request.key_source,
         request.arrived_s,
         request.ttft_slo_s,
-        time(),
+        time() - (monotonic() - request.arrived_s),
         attempts,
         session_id=request.session_id,
         client_request_id=request.client_request_id,

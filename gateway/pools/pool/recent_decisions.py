@@ -27,7 +27,7 @@ MAX_ENGINES = 4096
 class DecisionRecord(msgspec.Struct, gc=False):
     """One decision and its outcome so far. Mutable: filled in while the request runs.
 
-    `*_s` are monotonic seconds of this process, `decided_at` unix seconds. `outcome` is empty while the request runs,
+    `*_s` are monotonic seconds of this process, `arrived_at` unix seconds. `outcome` is empty while the request runs,
     then completed, failed, rejected, cancelled or client_error.
     """
 
@@ -37,7 +37,8 @@ class DecisionRecord(msgspec.Struct, gc=False):
     key_source: str
     arrived_s: float
     ttft_slo_s: float
-    decided_at: float
+    arrived_at: float
+    """The same moment as `arrived_s`: each other time in unix seconds follows from it."""
     attempts: tuple[str, ...]
     """Engines in the order in which they were tried."""
     first_token_s: float | None = None
@@ -114,6 +115,11 @@ class DecisionRecord(msgspec.Struct, gc=False):
     """(Engine, cause, when it was chosen, when it failed) of each attempt that another one followed."""
     usage_expires_ms: int = 0
     """Unix milliseconds after which the usage ledger does not wait for its end; 0: it ends here; -1: it was counted."""
+
+    @property
+    def decided_at(self) -> float:
+        """Return when the latest decision was made, in unix seconds."""
+        return self.arrived_at + self.decision.decided_s - self.arrived_s
 
     @property
     def model_name(self) -> str:

@@ -29,7 +29,6 @@ STARVED_SHARE = 0.6
 """Share of the time for which the gateway's process is stopped."""
 WAVE_TOKENS, WAVE_PAUSE_S = 40_000, 0.1
 STEP_S = 1.0
-FROZEN, CRASHED, SLOW = "e-03", "e-05", "e-07"
 CUT_REGION = "eu"
 
 
@@ -44,6 +43,15 @@ class Fault:
     """Options of the program in which it is planted."""
 
 
+def busiest_engine(program: Program) -> str:
+    """Return the engine with the most requests of the last minute: a fault of an idle one hits nobody."""
+    ((name,),) = program.ask(
+        "select engine from controlplane_decisionindex where at_ms > ? group by 1 order by count(*) desc limit 1",
+        (time.time() - 60) * 1000,
+    )
+    return str(name)
+
+
 def engine_pid(program: Program, name: str) -> int:
     """Return the process of an engine."""
     ((url,),) = program.ask("select url from controlplane_engine where name = ?", name)
@@ -53,7 +61,7 @@ def engine_pid(program: Program, name: str) -> int:
 @contextmanager
 def frozen_engine(program: Program) -> Iterator[None]:
     """Stop an engine's process during the block."""
-    pid = engine_pid(program, FROZEN)
+    pid = engine_pid(program, busiest_engine(program))
     os.kill(pid, signal.SIGSTOP)
     try:
         yield
@@ -64,10 +72,11 @@ def frozen_engine(program: Program) -> Iterator[None]:
 @contextmanager
 def crashing_engine(program: Program) -> Iterator[None]:
     """Kill an engine's process whenever it runs, during the block."""
+    name = busiest_engine(program)
 
     def crash() -> None:
         with contextlib.suppress(LookupError, ProcessLookupError):
-            os.kill(engine_pid(program, CRASHED), signal.SIGKILL)
+            os.kill(engine_pid(program, name), signal.SIGKILL)
 
     with _repeated(crash):
         yield
@@ -97,7 +106,7 @@ def _set_fault(url: str, fault: str) -> bool:
 
 def slow_engine(program: Program) -> AbstractContextManager[None]:
     """Let an engine take many times as long for everything, during the block."""
-    return _engine_fault(program, "crawl", SLOW)
+    return _engine_fault(program, "crawl", busiest_engine(program))
 
 
 def other_template(program: Program) -> AbstractContextManager[None]:
