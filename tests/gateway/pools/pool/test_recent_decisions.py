@@ -18,6 +18,7 @@ from gateway.pools.pool.recent_decisions import PER_ENGINE, DecisionRecord, Rece
 from routing.values.decision import OTHER_KEYS, Candidate, Decision
 from routing.values.engine_pair import EnginePair
 from routing.values.load_options import Fetch
+from tests.gateway.decision_records import decision_record
 
 
 def _record(number: int, tenant: str = "a") -> DecisionRecord:
@@ -160,3 +161,11 @@ def test_a_decision_made_without_knowing_the_blocks_does_not_judge_the_index() -
     for decided_by, compared in (("a, epoch 3", True), (f"a, epoch 3{OTHER_KEYS}", False)):
         sample = hit_sample(_ended(msgspec.structs.replace(decision, decided_by=decided_by), "tokens"))
         assert (sample is not None) == compared
+
+
+def test_another_attempt_changes_when_a_request_was_decided_but_not_when_it_came() -> None:
+    record = decision_record("r", arrived_s=50.0, decided_s=50.5)
+    record.arrived_at = 1000.0
+    assert record.decided_at == 1000.5
+    record.decision = decision_record("r", arrived_s=50.0, decided_s=54.0, queued_s=4.0).decision
+    assert (record.arrived_at, record.decided_at) == (1000.0, 1004.0)
