@@ -40,6 +40,7 @@ class IncidentNotice(msgspec.Struct, frozen=True):
     text: str
     closed: float | None = None
     on_time: float | None = None
+    lowest: float | None = None
 
 
 class IncidentNotices(msgspec.Struct, frozen=True):
@@ -95,7 +96,7 @@ def notice_of(incident: Incident) -> IncidentNotice:
     episode = episode_of(incident)
     # The title has the finding already.
     why = words.evidence(episode) if episode.certain else words.why(episode)
-    parts: Iterable[str] = (why, f"{words.outcome_words(words.all_hit(episode))}.", _trend(episode))
+    parts: Iterable[str] = (why, f"{words.outcome_words(words.all_hit(episode))}.")
     return IncidentNotice(
         incident.pk,
         incident.pool,
@@ -104,13 +105,15 @@ def notice_of(incident: Incident) -> IncidentNotice:
         " ".join(part for part in parts if part),
         incident.closed_at.timestamp() if incident.closed_at is not None else None,
         episode.on_time,
+        episode.lowest,
     )
 
 
-def _trend(episode: Episode) -> str:
-    if episode.on_time is None or episode.lowest is None:
+def trend_words(notice: IncidentNotice) -> str:
+    """Return the on-time share of the last minute and whether it improves, as a sentence; empty if it is unknown."""
+    if notice.on_time is None or notice.lowest is None:
         return ""
-    now = f"{percent(episode.on_time)} on time in the last minute"
-    if episode.on_time > episode.lowest + BETTER_BY:
-        return f"{now}, lowest {percent(episode.lowest)}: improving."
+    now = f"{percent(notice.on_time)} on time in the last minute"
+    if notice.on_time > notice.lowest + BETTER_BY:
+        return f"{now}, lowest {percent(notice.lowest)}: improving."
     return f"{now}."

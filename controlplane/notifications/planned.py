@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 
 from controlplane.incidents import words
 from controlplane.incidents.models.incident import Incident, IncidentEntry, IncidentEntryKind
-from controlplane.incidents.notices import episode_of, notice_of
+from controlplane.incidents.notices import episode_of, notice_of, trend_words
 from controlplane.incidents.rules import AlertRule, RuleState, rule_states
 from controlplane.notifications.models.notification import (
     NotificationRoute,
@@ -57,14 +57,15 @@ def change_of_incident(incident: Incident, event: NotifiedEvent, name: str, word
     kinds = {item.kind for item in episode.symptoms}
     if event is NotifiedEvent.OPENED and kinds == {CANARY_ABORTED}:
         event = NotifiedEvent.CANARY
-    advice = "" if event is NotifiedEvent.CLOSED else f" {words.cure(episode)}"
+    advice = "" if event is NotifiedEvent.CLOSED else words.cure(episode)
+    notice = notice_of(incident)
     return NotableChange(
         name=name,
         event=event,
         severity=Severity.CRITICAL if kinds & set(OF_REQUESTS) else Severity.WARNING,
         pool=incident.pool,
         title=f"Incident {incident.pk} {words_of or _WORDS[event]}: {incident.title}",
-        text=f"{notice_of(incident).text}{advice}",
+        text=" ".join(part for part in (notice.text, trend_words(notice), advice) if part),
         incident=incident.pk,
     )
 

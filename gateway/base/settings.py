@@ -92,7 +92,7 @@ class EventSettings:
 class GatewaySettings:
     """One gateway's intervals and limits, set once by the composition root."""
 
-    window_s: float = 15.0
+    window_s: float = 60.0
     """Length of the traffic window for percentiles and shares."""
     window_max_results: int = 16_384
     sample_interval_s: float = 0.5

@@ -8,9 +8,11 @@ import msgspec
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect, JsonResponse
 from django.shortcuts import get_object_or_404
 from django.urls import reverse
+from django.utils import timezone
 from django.utils.http import urlencode
 from django.views.decorators.http import require_POST, require_safe
 
+from controlplane.automation.engine_verdicts import quarantine, trust_again
 from controlplane.fleet.engine_lifecycle import set_desired_state
 from controlplane.fleet.models.engine import BY_HAND, DesiredState, Engine
 from controlplane.platform.actor import Actor
@@ -30,7 +32,11 @@ _DONE = {
     DesiredState.READY: "{} returns to service within 2 s.",
     DesiredState.DRAINING: "{} is draining: in-flight requests finish there, new ones go to other engines.",
     DesiredState.MAINTENANCE: "{} is in maintenance: it receives no requests and no probes.",
+    "quarantine": "{} is quarantined: new requests go to other engines.",
+    "trust": "{} gets its full share of new requests.",
 }
+_VERDICTS = {"quarantine": quarantine, "trust": trust_again}
+"""Overrides of the health verdict, by the form's `state`."""
 
 
 @require_safe
@@ -56,7 +62,7 @@ def decision(request: HttpRequest, decision_id: str) -> HttpResponse:
 
 @require_POST
 def set_state(request: HttpRequest, engine_id: str) -> HttpResponse:
-    """Change the engine's desired state: form fields `state`, `why` and `revision` (as shown in the drawer).
+    """Change the engine's desired state or health: form fields `state`, `why` and `revision` (as in the drawer).
 
     Return JSON to scripts; redirect other clients to the drawer.
     """
@@ -66,7 +72,10 @@ def set_state(request: HttpRequest, engine_id: str) -> HttpResponse:
         # A missing role is reported before any other problem of the form.
         require(actor, Role.OPERATOR, engine.pool)
         state, expected, why = _form(request)
-        set_desired_state(engine, state, actor=actor, expected=expected, why=why)
+        if state in _VERDICTS:
+            _VERDICTS[state](engine, actor=actor, at=timezone.now(), why=why)
+        else:
+            set_desired_state(engine, DesiredState(state), actor=actor, expected=expected, why=why)
     except _BadFormError as error:
         return _rejected(request, str(error), 400)
     except NotAllowedError as error:
@@ -84,17 +93,17 @@ class _BadFormError(ValueError):
     """A form field is invalid; the message states which one and why."""
 
 
-def _form(request: HttpRequest) -> tuple[DesiredState, int | None, str]:
+def _form(request: HttpRequest) -> tuple[str, int | None, str]:
     state = request.POST.get("state", "")
-    if state not in BY_HAND:
-        raise _BadFormError(f"state must be one of {', '.join(BY_HAND)}.")
+    if state not in (*BY_HAND, *_VERDICTS):
+        raise _BadFormError(f"state must be one of {', '.join((*BY_HAND, *_VERDICTS))}.")
     revision = request.POST.get("revision", "")
     if revision and (not revision.isascii() or not revision.isdecimal() or len(revision) > 9):
         raise _BadFormError("revision must be a whole number; leave it out to change the engine as it is now.")
     why = request.POST.get("why", "").strip()
     if len(why) > MAX_WHY:
         raise _BadFormError(f"The reason has {len(why)} characters; the maximum is {MAX_WHY}.")
-    return DesiredState(state), int(revision) if revision else None, why
+    return state, int(revision) if revision else None, why
 
 
 def _engine(engine_id: str, actor: Actor) -> Engine:

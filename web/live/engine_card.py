@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import msgspec
 from django.utils import timezone
 
-from controlplane.fleet.models.engine import Engine
+from controlplane.fleet.models.engine import DesiredState, Engine
+from controlplane.fleet.models.pool import PoolMode
 from controlplane.platform.actor import Actor
 from controlplane.platform.format import count, duration
 from controlplane.platform.role import Role
@@ -15,7 +18,7 @@ from controlplane.request_log.recent_decisions import recent_decisions
 from gateway.contracts.fleet_sample import EngineSample
 from gateway.contracts.stored_decision import RUNNING, StoredDecision
 from routing.values import reasons
-from web.live.engine_health import HealthLine, engine_health
+from web.live.engine_health import HealthLine, engine_health, evidence
 
 MAX_DECISIONS = 16
 
@@ -117,6 +120,8 @@ class EngineCard(msgspec.Struct, frozen=True):
     desired_state: str
     revision: int
     may_operate: bool
+    health_verb: str
+    """quarantine or trust; empty where neither is allowed or has an effect."""
     pool: str
     health: HealthLine
     below: str
@@ -128,17 +133,28 @@ class EngineCard(msgspec.Struct, frozen=True):
 def engine_card(engine: Engine, actor: Actor, sample: EngineSample | None = None) -> EngineCard:
     """Return an engine's card with what this actor can see; `sample` is the engine's newest sample."""
     recent = recent_decisions().of_engine(engine.engine_id)
+    may_operate = may(actor, Role.OPERATOR, engine.pool)
+    # The drawer has the age of the report, from the same sample as its other figures.
+    health = replace(engine_health(engine, sample, timezone.now()), evidence=evidence(sample, aged=False))
     return EngineCard(
         engine_id=engine.engine_id,
         name=engine.name,
         desired_state=engine.desired_state,
         revision=engine.revision,
-        may_operate=may(actor, Role.OPERATOR, engine.pool),
+        may_operate=may_operate,
+        health_verb=_health_verb(engine, health) if may_operate else "",
         pool=engine.pool.slug,
-        health=engine_health(engine, sample, timezone.now()),
+        health=health,
         below="" if sample is None else below_memory(sample),
         decisions=None if recent is None else list(map(_line, recent[:MAX_DECISIONS])),
     )
+
+
+def _health_verb(engine: Engine, health: HealthLine) -> str:
+    """Return the override that has an effect: no quarantine where no new request would come anyway."""
+    if engine.pool.mode == PoolMode.OBSERVE:
+        return ""
+    return "trust" if health.out else "quarantine" if engine.desired_state == DesiredState.READY else ""
 
 
 def below_memory(sample: EngineSample) -> str:

@@ -118,15 +118,15 @@ def _ends(row: EngineHealth | None, now: datetime) -> str:
     return f"for another {span(left_s)}" if row.code == TRUSTED and left_s > 0 else ""
 
 
-def evidence(sample: EngineSample | None) -> str:
-    """Return the figures of the newest sample that support a verdict; empty if there are none."""
+def evidence(sample: EngineSample | None, *, aged: bool = True) -> str:
+    """Return the figures of the newest sample that support a verdict; empty if there are none. `aged`: with its age."""
     if sample is None:
         return ""
     counts = sample.counts
     age = "no report yet" if sample.report_age_s is None else f"report {duration(sample.report_age_s)} old"
     if counts is None:
-        return f"{sample.running} running, {age}"
-    parts = [f"{counts.dispatched} dispatched, {counts.prefilling} in prefill", age]
+        return f"{sample.running} running, {age}" if aged else f"{sample.running} running"
+    parts = [f"{counts.dispatched} dispatched, {counts.prefilling} in prefill", *([age] if aged else [])]
     if counts.failures_in_row:
         parts.append(f"{counts.failures_in_row} consecutive failures")
     if counts.rejected_share:

@@ -22,7 +22,7 @@ from gateway.contracts.wire import UnreadableMessageError
 from web.live.frames import encode_column, encode_keyframe, topology
 from web.live.history import COLUMN_S, FleetHistory, RemovedEngine, ScopedHistory, scoped_removed
 from web.live.scope import Scope, scoped_column, scoped_markers, scoped_sample
-from web.live.verdict import FleetVerdict, SteadyVerdict, judge
+from web.live.verdict import FleetVerdict, SteadyVerdict, findings, judge
 from web.live.viewer import Viewer
 
 logger = logging.getLogger(__name__)
@@ -204,8 +204,8 @@ class FleetFeed:
             return judge(None)
         steady = self._verdicts.setdefault(scope, SteadyVerdict())
         incidents = [item for item in self._incidents if scope is None or item.pool in scope]
-        verdict = judge(seen.latest, seen.markers(), seen.recent(), steady.shown, incidents, self._targets)
-        return steady.show(verdict, seen.latest.at)
+        found = findings(seen.latest, seen.markers(), seen.recent(), steady.shown, incidents, self._targets)
+        return steady.show(found, seen.latest.at)
 
 
 @cache

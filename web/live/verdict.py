@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import msgspec
 
 from controlplane.history.annotation import Annotation
-from controlplane.incidents.notices import STAYS, IncidentNotice, mark_of
+from controlplane.incidents.notices import STAYS, IncidentNotice, mark_of, trend_words
 from controlplane.platform.format import (
     NARROW_SPACE,
     clock_time,
@@ -24,10 +25,10 @@ from controlplane.platform.live_fleet.deciding_alone import REMEDY, deciding_alo
 from gateway.contracts.fleet_sample import TAKING_WORK, EngineSample, FleetSample, Lateness, PoolSample
 from planning.incidents.signs import ON_TIME_TARGET
 from routing.values import reasons
-from web.live.recent_state import MEAN_S, NO_RECENT_STATE, RecentState
+from web.live.recent_state import NO_RECENT_STATE, RecentState
 
 STAYS_S = 5.0
-"""Seconds for which a sentence stays, so that it can be read, unless an engine is lost."""
+"""Seconds for which a finding stays while it is true, so that it can be read, unless an engine is lost."""
 DEFAULT_TARGETS: Mapping[str, float] = {"": ON_TIME_TARGET}
 """Share of requests on time below which a pool is in trouble, by pool; "" has that of all other pools."""
 QUIET = "No problems."
@@ -73,29 +74,28 @@ class FleetVerdict(msgspec.Struct, frozen=True, gc=False):
     """Number of the incident that the sentence is about; 0: none."""
 
 
-def judge(
+def findings(
     sample: FleetSample | None,
     markers: Sequence[Annotation] = (),
     recent: RecentState = NO_RECENT_STATE,
     said: FleetVerdict | None = None,
     incidents: Sequence[IncidentNotice] = (),
     targets: Mapping[str, float] = DEFAULT_TARGETS,
-) -> FleetVerdict:
-    """Return the most urgent true statement about the sample.
+) -> list[FleetVerdict]:
+    """Return the true statements about the sample, the most urgent first; at least one.
 
     `markers` are those of the last minutes, `recent` is the state of the last seconds, `said` is the current sentence,
     `incidents` are the open ones, followed by those that closed in the last minutes. `targets` are as DEFAULT_TARGETS.
     """
     if sample is None:
-        return FleetVerdict(
-            "quiet", "No live data yet.", "The gateway has not published a fleet sample.", shape="unknown"
-        )
+        return [
+            FleetVerdict("quiet", "No live data yet.", "The gateway has not published a fleet sample.", shape="unknown")
+        ]
     if not sample.engines:
-        return FleetVerdict(
-            "quiet", "No engines yet.", "Connect one, or run make run for a demo fleet of 8.", shape="unknown"
-        )
-    findings = (
-        _incident(incidents),
+        text = "Connect one, or run make run for a demo fleet of 8."
+        return [FleetVerdict("quiet", "No engines yet.", text, shape="unknown")]
+    found = (
+        _incident(incidents, sample),
         _lost(sample),
         _late(sample, targets),
         _gateway_late(sample),
@@ -106,8 +106,13 @@ def judge(
         _leaving(sample),
         _recovered(sample, markers),
     )
-    finding = next((item for item in findings if item is not None), None)
-    return _with_observers(_with_lone_gateways(finding or _quiet(sample, recent, said), sample), sample)
+    known = [item for item in found if item is not None] or [_quiet(sample, recent, said)]
+    return [_with_observers(_with_lone_gateways(item, sample), sample) for item in known]
+
+
+def judge(*args: Any, **kwargs: Any) -> FleetVerdict:
+    """Return the most urgent of the findings."""
+    return findings(*args, **kwargs)[0]
 
 
 def _with_lone_gateways(finding: FleetVerdict, sample: FleetSample) -> FleetVerdict:
@@ -143,14 +148,19 @@ def _lost(sample: FleetSample) -> FleetVerdict | None:
     return FleetVerdict("bad", lead, text, first.engine_id, "lost")
 
 
-def _incident(incidents: Sequence[IncidentNotice]) -> FleetVerdict | None:
-    """Return the newest open incident; its memory outlives samples, so its onset and sentence are used."""
+def _incident(incidents: Sequence[IncidentNotice], sample: FleetSample) -> FleetVerdict | None:
+    """Return the newest open incident with its own onset and sentence, which outlive samples.
+
+    Its on-time share is that of the sample, so that all figures of the page are of one time.
+    """
     newest = next((item for item in incidents if item.closed is None), None)
     if newest is None:
         return None
     others = sum(item.closed is None for item in incidents) - 1
     more = f" {count(others, 'other incident')} open." if others else ""
-    text = f"Since {clock_time(newest.onset)}: {newest.text}{more}"
+    newest = msgspec.structs.replace(newest, on_time=_share(sample, newest.pool))
+    trend = f" {words}" if (words := trend_words(newest)) else ""
+    text = f"Since {clock_time(newest.onset)}: {newest.text}{trend}{more}"
     verdict = FleetVerdict(
         "bad", f"{newest.title}.", text, shape="lost", late_pool_id=newest.pool, late_since=newest.onset
     )
@@ -308,7 +318,7 @@ def _quiet(sample: FleetSample, recent: RecentState, said: FleetVerdict | None) 
     most = duration(work_s[busiest.engine_id])
     held = f"no engine holds more than {most} of work" if work_s[busiest.engine_id] else "no engine holds work"
     spread = f"busiest is {busiest.name} with {most} of work" if named else held
-    rates = f"{rate(requests_per_s)} requests/s over the last {MEAN_S:.0f} s"
+    rates = f"{rate(requests_per_s)} requests/s over the last {sample.window_s:.0f} s"
     text = f"{rates}, {_on_time(sample, lower=True)}, {spread}{_rejected(sample.pools)}."
     return FleetVerdict("ok", QUIET, text, named.engine_id if named else "")
 
@@ -364,13 +374,22 @@ def _serving(sample: FleetSample) -> str:
 
 
 def _on_time(sample: FleetSample, *, lower: bool = False) -> str:
-    """Return the on-time share over all pools, weighted by their requests."""
-    known = [(pool.on_time_share, pool.requests_per_s) for pool in sample.pools if pool.on_time_share is not None]
-    weight = sum(requests for _, requests in known)
-    if not known or weight == 0:
+    """Return the on-time share over all pools in words."""
+    share = _share(sample)
+    if share is None:
         return "no requests" if lower else "No requests"
-    share = sum(on_time * requests for on_time, requests in known) / weight
     return f"{percent(share)} on time"
+
+
+def _share(sample: FleetSample, pool_id: str = "") -> float | None:
+    """Return the on-time share of one pool, or over all, weighted by their requests; None without a request."""
+    known = [
+        (pool.on_time_share, pool.requests_per_s)
+        for pool in sample.pools
+        if pool.on_time_share is not None and pool_id in ("", pool.pool_id)
+    ]
+    weight = sum(requests for _, requests in known)
+    return sum(on_time * requests for on_time, requests in known) / weight if weight else None
 
 
 class SteadyVerdict:
@@ -385,18 +404,20 @@ class SteadyVerdict:
         """The current sentence."""
         return self._shown
 
-    def show(self, verdict: FleetVerdict, at: float) -> FleetVerdict:
-        """Return the sentence to show at Unix second `at`: the new one after the previous one was shown for STAYS_S.
+    def show(self, found: Sequence[FleetVerdict], at: float) -> FleetVerdict:
+        """Return the finding to show at Unix second `at` of those that are true then, the most urgent first.
 
-        A lost engine is reported at once, and the figures of the current finding are always those of its sample.
+        The shown one stays for STAYS_S while it is true, always with its newest figures. A lost engine comes at once.
         """
+        first, shown = found[0], self._shown
+        same = next((item for item in found if shown is not None and _subject(item) == _subject(shown)), None)
         # Below 0 the clock was set back: the sentence would stay until its time is reached again.
-        keeps = 0 <= at - self._at < STAYS_S and not (_is_lost(verdict) and not _is_lost(self._shown))
-        if self._shown is None or (verdict != self._shown and not keeps):
-            self._shown, self._at = verdict, at
-        elif _subject(verdict) == _subject(self._shown):
-            self._shown = verdict
-        return self._shown
+        keeps = 0 <= at - self._at < STAYS_S and not (_is_lost(first) and not _is_lost(shown))
+        if same is None or not keeps:
+            self._at = self._at if same is first else at
+            same = first
+        self._shown = same
+        return same
 
 
 def _subject(verdict: FleetVerdict) -> tuple[str, str, str]:

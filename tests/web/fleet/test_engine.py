@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from django.test import Client
 from pytest_django import DjangoAssertNumQueries
 
 from controlplane.fleet.models.engine import DesiredState, Engine
+from controlplane.fleet.models.pool import Pool, PoolMode
 from controlplane.platform.models.audit_event import AuditEvent
 from controlplane.request_log.recent_decisions import recent_decisions
 from gateway.bus.bus import Bus
@@ -70,6 +72,44 @@ def test_card_lists_the_last_decisions_newest_first(
     waited = [line for line in card["decisions"] if line["queue_reason"]]
     assert {(line["queue_reason"], line["overtook"]) for line in waited} == {("shortest on time", 2)}
     assert len(waited) < len(card["decisions"])
+
+
+def test_an_operator_quarantines_and_releases_with_a_reason_and_a_viewer_does_not(engine: Engine) -> None:
+    client = operator(engine)
+    assert card(client)["health_verb"] == "quarantine"
+    status, said = ask(client, state="quarantine", why="slow disk")
+    assert (status, said["message"]) == (200, "e-01 is quarantined: new requests go to other engines.")
+    event = AuditEvent.objects.get(verb="engine.quarantine")
+    assert (event.object_id, event.why) == (ENGINE, "by pool_operator: slow disk")
+    shown = card(client)
+    assert (shown["health_verb"], shown["health"]["state"]) == ("trust", "quarantined")
+    viewer = client_of(make_person("pool_viewer", engine.pool))
+    assert card(viewer)["health_verb"] == ""
+    assert ask(viewer, state="trust")[0] == 403
+    assert ask(client, state="trust", why="replaced")[0] == 200
+    assert card(client)["health"]["state"] == "healthy"
+    assert ask(client, state="quarantined")[0] == 400
+
+
+@pytest.mark.parametrize(
+    ("desired", "mode", "verb"),
+    [
+        (DesiredState.READY, PoolMode.ROUTE, "quarantine"),
+        (DesiredState.DRAINING, PoolMode.ROUTE, ""),
+        (DesiredState.MAINTENANCE, PoolMode.ROUTE, ""),
+        (DesiredState.READY, PoolMode.OBSERVE, ""),
+    ],
+)
+def test_quarantine_is_offered_only_where_it_has_an_effect(
+    engine: Engine, desired: DesiredState, mode: PoolMode, verb: str
+) -> None:
+    Engine.objects.update(desired_state=desired)
+    Pool.objects.update(mode=mode)
+    assert card(operator(engine))["health_verb"] == verb
+
+
+def card(client: Client) -> dict[str, Any]:
+    return json.loads(client.get(f"/fleet/engines/{ENGINE}").content)
 
 
 def test_every_reason_of_the_core_has_a_unique_title() -> None:

@@ -6,6 +6,7 @@ import msgspec
 
 from controlplane.history.annotation import Annotation
 from controlplane.incidents.notices import IncidentNotice
+from controlplane.platform.format import percent
 from gateway.contracts.fleet_sample import EngineSample, FleetSample, Lateness, PoolRole
 from tests.web.fake_fleet import FakeFleet
 from web.live.recent_state import RecentState
@@ -198,15 +199,24 @@ def test_late_requests_of_an_overloaded_gateway_are_reported_with_it() -> None:
     )
 
 
-NOTICE = IncidentNotice(7, "pool-0", START + 3, "1 in 3 requests is late", "It sends 40 requests/s.", on_time=0.309)
+NOTICE = IncidentNotice(
+    7, "pool-0", START + 3, "1 in 3 requests is late", "It sends 40 requests/s.", on_time=0.309, lowest=0.309
+)
 
 
 def test_an_open_incident_is_the_sentence_with_its_onset_and_keeps_it_while_samples_improve() -> None:
     other = msgspec.structs.replace(NOTICE, number=6)
-    for sample in (with_pool(quiet(), on_time_share=0.5, late=132), quiet(), with_engines(quiet(), (0, LOST))):
+    bad = with_pool(quiet(), on_time_share=0.5, late=132)
+    for sample in (bad, with_engines(bad, (0, LOST)), with_pool(quiet(), on_time_share=0.31)):
         verdict = judge(sample, incidents=[NOTICE, other])
-        assert (verdict.lead, verdict.incident, verdict.mark) == ("1 in 3 requests is late.", 7, "◆ 30.9\u202f%")
-        assert verdict.text == f"Since {SINCE}: It sends 40 requests/s. 1 other incident open."
+        assert (verdict.lead, verdict.incident) == ("1 in 3 requests is late.", 7)
+        assert verdict.text.startswith(f"Since {SINCE}: It sends 40 requests/s. ")
+        assert verdict.text.endswith(" 1 other incident open.")
+        # All figures of the page are of one time: that of the sample, not that of the incident's job.
+        share = percent(sample.pools[0].on_time_share)
+        assert verdict.mark == f"◆ {share}"
+        assert f" {share} on time in the last minute" in verdict.text
+        assert ("improving" in verdict.text) is (sample.pools[0].on_time_share != 0.31)
         assert (verdict.late_pool_id, verdict.late_since) == ("pool-0", START + 3)
 
 
@@ -258,5 +268,7 @@ def test_busiest_engine_is_judged_by_means_and_named_with_hysteresis() -> None:
 def test_request_rate_counts_dispatched_and_rejected_requests() -> None:
     sample = msgspec.structs.replace(quiet(), pools=quiet().pools[:1])
     rates = {"requests_per_s": 15.0, "dispatched_at_once_per_s": 5.0, "dispatched_waited_per_s": 3.0}
-    assert judge(with_pool(sample, **rates, rejections_per_s={"queue_full": 2.0})).text.startswith("10 requests/s")
+    assert judge(with_pool(sample, **rates, rejections_per_s={"queue_full": 2.0})).text.startswith(
+        "10 requests/s over the last"
+    )
     assert judge(with_pool(sample, **rates | {"dispatched_at_once_per_s": None})).text.startswith("15 requests/s")

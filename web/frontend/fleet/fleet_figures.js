@@ -181,7 +181,12 @@ export function tileFigures(state, pools, focus, past = false, target = NaN) {
   const when = (point) => clock(state.timeOf(state.first + point.index));
   const slos = new Set(pools.map((pool) => state.pools[pool].ttft_slo_s));
   const named = pools.length > 1 ? `, ${state.pools[focus].name}` : '';
-  const low = extreme(series.onTime, -1);
+  // Where the sentence is about one of several pools, so is the share on time.
+  const late = named && !past ? state.verdict.late_pool_id : '';
+  const about = late && late === state.pools[focus].id ? [focus] : pools;
+  const judged = about === pools ? now : scopeFigures((name, pool) => state.poolNow(name, pool), about, focus);
+  const onTimes = about === pools ? series.onTime : scopeSeries(state, about, focus).onTime;
+  const low = extreme(onTimes, -1);
   const peak = extreme(series.cv, 1);
   // Longer columns hold means, which have a lower peak.
   const perStep = state.columnS > 1 ? ` per ${stepWords(state.columnS)}` : '';
@@ -189,12 +194,18 @@ export function tileFigures(state, pools, focus, past = false, target = NaN) {
   const lately = state.windowS > 0 ? `${whole(state.windowS)}${NARROW}s` : stepWords(state.columnS);
   const tiles = [
     {
-      label: slos.size === 1 ? `On time, ≤ ${setting([...slos][0])}` : 'On time, by pool SLO',
-      figure: percent(last('onTime')),
+      label:
+        about !== pools
+          ? `On time${named}`
+          : slos.size === 1
+            ? `On time, ≤ ${setting([...slos][0])}`
+            : 'On time, by pool SLO',
+      figure: percent(judged.onTime),
       unit: '%',
-      spark: series.onTime,
-      note: (!past && missedWords(now.missed)) || (low ? `low ${percentText(low.value)}, ${when(low)}` : 'no requests'),
-      mark: last('onTime') < target ? 'lost' : '',
+      spark: onTimes,
+      note:
+        (!past && missedWords(judged.missed)) || (low ? `low ${percentText(low.value)}, ${when(low)}` : 'no requests'),
+      mark: judged.onTime < target ? 'lost' : '',
     },
     {
       label: 'TTFT p50, p90',

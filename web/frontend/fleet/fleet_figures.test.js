@@ -37,13 +37,14 @@ const values = {
 };
 const state = {
   pools: [
-    { name: 'chat', ttft_slo_s: 5 },
-    { name: 'agents', ttft_slo_s: 5 },
+    { id: 'p-chat', name: 'chat', ttft_slo_s: 5 },
+    { id: 'p-agents', name: 'agents', ttft_slo_s: 5 },
   ],
   first: 0,
   windowS: 15,
   columnS: 2,
-  engines: [{ pool: undefined }],
+  engines: [{ pool: 'p-chat' }],
+  verdict: { late_pool_id: '' },
   nowOf: () => 2.5,
   rejectionsNow: () => ({ queue_full: 0.5 }),
   timeOf: (index) => index * 2,
@@ -51,6 +52,15 @@ const state = {
   poolNow: (name, pool) => values[name][pool],
   series: (read) => [read(0), read(1)],
 };
+
+test('of several pools, the share on time is that of the pool which the sentence is about', () => {
+  const about = { ...state, verdict: { late_pool_id: 'p-chat' } };
+  const [onTime] = tileFigures(about, [0, 1], 0, false, 0.9);
+  assert.deepEqual([onTime.label, onTime.figure, onTime.mark], ['On time, chat', '80.0', 'lost']);
+  assert.equal(tileFigures(about, [0], 0)[0].label, 'On time, ≤ 5\u202fs');
+  assert.equal(tileFigures(about, [0, 1], 0, true)[0].figure, '85.0');
+  assert.equal(tileFigures(about, [0, 1], 1)[0].figure, '85.0');
+});
 
 test('tiles add up sums and name the pool of percentiles', () => {
   const [onTime, ttft, hit, cv, requests, queue] = tileFigures(state, [0, 1], 0, false, 0.9);

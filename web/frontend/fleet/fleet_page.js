@@ -179,6 +179,7 @@ class FleetPage {
       view.plan.map((group) => state.pools[group.pool].name + (group.foldable ? ' 1,000  ' : '')),
     );
     byId('picture-grid').style.setProperty('--label-w', `${width}px`);
+    byId('picture-grid').classList.toggle('several', view.plan.length > 1);
     if (state.index !== null) {
       setText(byId('work-sub'), `uncached prompt tokens assigned or running, peak per ${stepWords(state.columnS)}`);
       setText(

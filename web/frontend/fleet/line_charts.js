@@ -119,7 +119,7 @@ export class LineCharts {
   }
 
   /**
-   * Write the newest values at the right, the focused pool first; names of the others on focus.
+   * Write the newest values at the right, the focused pool first, with the names of several pools.
    * @param {string} id
    * @param {(pool: number) => string} format
    */
@@ -133,7 +133,9 @@ export class LineCharts {
     root.replaceChildren(
       ...order.map((pool) => {
         const figure = make(pool === focus ? 'b' : 'span', '', format(pool).replace('—' + NARROW + '%', '—'));
-        const line = make('span', 'line-value', make('i', pool === focus ? 'line-key focused' : 'line-key'), figure);
+        const name = make('span', 'line-pool', pools.length > 1 ? state.pools[pool].name : '');
+        const key = make('i', pool === focus ? 'line-key focused' : 'line-key');
+        const line = make('span', 'line-value', name, key, figure);
         line.title = state.pools[pool].name;
         return line;
       }),

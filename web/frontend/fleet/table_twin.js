@@ -102,6 +102,7 @@ const QUEUE = [
   figure('Wait, p90', 'queue_wait_p90_s', duration),
   figure('Overtaken, /s', 'overtaken_per_s', perSecond),
   figure('Migrated, /s', 'migrations_per_s', perSecond),
+  figure('Failed', 'failed', whole),
   figure('Rejected, /s', 'rejections_per_s', perSecond),
   [
     'Rejected because',

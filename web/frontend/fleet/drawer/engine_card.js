@@ -38,6 +38,7 @@
  * @property {string} desired_state
  * @property {number} revision
  * @property {boolean} may_operate
+ * @property {string} health_verb quarantine, trust, or '' where neither is allowed or has an effect
  * @property {string} pool
  * @property {Health} health
  * @property {string} below lower tiers and their load costs, as sentences; '' for none

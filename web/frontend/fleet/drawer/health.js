@@ -5,6 +5,9 @@ import { byId, setText } from '../../shell/element.js';
 /** @import { EngineFacts } from '../../live/frame_types.js' */
 /** @import { EngineCard } from './engine_card.js' */
 
+/** @type {Record<string, string>} Words of each verb of EngineCard. */
+const VERB_WORDS = { quarantine: 'Quarantine', trust: 'End quarantine' };
+
 /** @type {Record<string, string>} */
 const VERDICTS = { probation: 'Returning', suspect: 'Suspect' };
 
@@ -31,15 +34,15 @@ export function healthSentence({ word, ends, share }) {
  */
 export function showHealth(card) {
   const health = card?.health;
-  byId('drawer-health').hidden = !health || (health.state === 'healthy' && !card.may_operate && !health.reason);
+  byId('drawer-health').hidden = !health || (health.state === 'healthy' && !card.health_verb && !health.reason);
   if (!health) return;
   setText(byId('drawer-health-since'), health.since ? `since ${health.since.clock}${NARROW}UTC` : '');
   setText(byId('drawer-health-word'), healthSentence(health));
-  setText(byId('drawer-health-reason'), health.reason);
+  // Its figures are those of that time.
+  const then = health.reason && health.since ? `At ${health.since.clock}: ` : '';
+  setText(byId('drawer-health-reason'), `${then}${health.reason}`);
   setText(byId('drawer-health-evidence'), health.state === 'healthy' || !health.evidence ? '' : `${health.evidence}.`);
-  const verb = byId('drawer-health-verb', HTMLAnchorElement);
-  verb.hidden = !card.may_operate;
-  setText(verb, health.out ? 'Return to service' : 'Quarantine');
-  const query = new URLSearchParams({ do: health.out ? 'trust' : 'quarantine', engine: card.engine_id });
-  verb.href = `/automation/${encodeURIComponent(card.pool)}?${query}`;
+  const verb = byId('drawer-health-verb', HTMLButtonElement);
+  verb.hidden = !card.health_verb;
+  setText(verb, VERB_WORDS[card.health_verb] ?? '');
 }

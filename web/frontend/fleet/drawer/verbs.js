@@ -1,4 +1,4 @@
-/* Drain, Maintenance, Return to service: each confirms once with its effects, its undo, and a reason. */
+/* Drain, Maintenance, Return to service, Quarantine, End quarantine: each confirms once with its effects, its undo, and a reason. */
 
 import { askState } from './engine_card.js';
 import { count } from '../../shell/format.js';
@@ -79,6 +79,26 @@ export function question(state, name, work) {
           'Undo at any time: Return to service.',
         ],
       };
+    case 'quarantine':
+      return {
+        title: `Quarantine ${name}?`,
+        verb: `Quarantine ${name}`,
+        effects: [
+          'New requests go to other engines within 1 s; probes continue.',
+          workWords(work, (running) => (running === 1 ? 'continues there' : 'continue there'), moves),
+          'Lasts until a person ends it: End quarantine.',
+        ],
+      };
+    case 'trust':
+      return {
+        title: `End the quarantine of ${name}?`,
+        verb: 'End quarantine',
+        effects: [
+          'The engine gets its full share of new requests at once.',
+          'Health checks ignore it for 10 min.',
+          'Undo at any time: Quarantine.',
+        ],
+      };
     default:
       return {
         title: `Return ${name} to service?`,
@@ -103,6 +123,7 @@ export class DrawerVerbs {
     this.card = null;
     this.asked = '';
     this.key = '';
+    byId('drawer-health-verb').addEventListener('click', () => this.card && this.#ask(this.card.health_verb));
     this.form.addEventListener('submit', (event) => {
       event.preventDefault();
       if (event.submitter?.getAttribute('value') === 'cancel') this.dialog.close();

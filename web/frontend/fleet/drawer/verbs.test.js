@@ -26,6 +26,11 @@ test('the confirmation names the effects on the work, and the undo', () => {
   assert.equal(effect(1, 1), '1 in-flight request finishes; 1 queued request moves to another engine.');
   assert.equal(effect(0, 0), 'No in-flight requests; no queued requests.');
   assert.match(effect(NaN, NaN), /^In-flight requests are unknown/);
+  const out = question('quarantine', 'e-08', { running: 2, bound: 1 });
+  assert.equal(out.title, 'Quarantine e-08?');
+  assert.equal(out.effects[1], '2 in-flight requests continue there; 1 queued request moves to another engine.');
+  assert.match(out.effects.at(-1), /End quarantine/);
+  assert.match(question('trust', 'e-08', { running: 0, bound: 0 }).effects.at(-1), /Quarantine/);
   for (const state of ['draining', 'maintenance'])
     assert.match(question(state, 'e-08', { running: 1, bound: 0 }).effects.at(-1), /Return to service/);
 });

@@ -8,7 +8,7 @@ const AXIS = 19;
 const HOUR_FRAME = 13;
 const BOTTOM = 8;
 /** Rows of the queue below the lines, and the height of its heading. */
-const QUEUE_ROWS = 3;
+const QUEUE_ROWS = 4;
 const QUEUE_HEAD = 30;
 const QUEUE_HEAD_NARROW = 78;
 const MIN = { pitch: 11, strip: 12, gap: 4, line: 40, queue: 34, hour: 16 };

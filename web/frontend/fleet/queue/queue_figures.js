@@ -32,6 +32,7 @@ const SUMS = {
   migrated: 'migrations_per_s',
   rejected: 'rejections_per_s',
   overtaken: 'overtaken_per_s',
+  failed: 'failed',
 };
 
 /** @typedef {keyof typeof SUMS} QueueSeries */
@@ -140,6 +141,7 @@ export function queueParts(state, pools, focus, index) {
       duration(state.poolAt('queue_wait_p90_s', focus, index)),
     ],
     ['Migrated', per(figures.migrated)],
+    ['Failed', whole(figures.failed)],
     [
       'Rejected',
       figures.codes.length ? `${per(figures.rejected)}: ${rejectionText(figures.codes)}` : per(figures.rejected),

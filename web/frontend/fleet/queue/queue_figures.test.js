@@ -19,6 +19,7 @@ const values = {
   rejections_per_s: [0.4, 0.1],
   overtaken_per_s: [NaN, NaN],
   queue_wait_p90_s: [1.5, 0.2],
+  failed: [31, NaN],
 };
 const rejections = [{ queue_full: 0.1, infeasible: 0.3 }, { queue_full: 0.1 }];
 const state = {
@@ -37,6 +38,7 @@ test('pools are summed without unknown values', () => {
   assert.equal(figures.bound, 3);
   assert.equal(figures.unbound, 3);
   assert.equal(figures.atOnce, 10);
+  assert.equal(figures.failed, 31);
   assert.ok(Number.isNaN(figures.overtaken));
   assert.deepEqual(
     figures.codes.map(([code]) => code),
@@ -74,6 +76,7 @@ test('rejection reasons are sorted by frequency, and an unknown code is shown as
 
 test('the readout shows the queue of a moment, and unknown is no zero', () => {
   const parts = new Map(queueParts(state, [0, 1], 0, 1));
+  assert.equal(parts.get('Failed'), '31');
   assert.equal(parts.get('Wait p90, chat'), '1.50\u202fs');
   assert.match(parts.get('Rejected'), /^0\.5\u202f\/s: SLO-infeasible 0\.3/);
   assert.equal(new Map(queueParts(state, [0], 0, 0)).get('Bound'), '—');

@@ -34,6 +34,7 @@ const QUEUE = '--term-queue';
  * @property {number} least minimum upper end of the axis
  * @property {string} unit
  * @property {(value: number) => string} figure
+ * @property {string} [title] what is counted, if it is neither queued requests nor requests per second
  */
 
 /**
@@ -61,6 +62,14 @@ const ROWS = {
     unit: '/s',
     figure: perSecond,
   },
+  failed: {
+    bars: [{ name: 'failed', words: 'failed', colour: '--bad-fill', alpha: 1 }],
+    lines: [],
+    least: 5,
+    unit: 'requests',
+    figure: whole,
+    title: 'Failed requests',
+  },
   rejected: {
     bars: [{ name: 'rejected', words: 'rejected', colour: '--bad', alpha: 1 }],
     lines: [{ name: 'migrated', words: 'migrated', colour: '--series-s4', dash: [2, 2], width: 1.5, quiet: true }],
@@ -87,12 +96,12 @@ export function rowTop({ bars, lines, least }, series) {
  * @param {QueueFigures} now
  * @param {Record<QueueSeries, Float32Array>} series
  */
-export function rowSummary({ bars, lines, figure, unit }, now, series) {
+export function rowSummary({ bars, lines, figure, unit, title }, now, series) {
   const parts = [...bars, ...lines].map(({ name, words }) => {
     const most = series[name].reduce((highest, value) => (value > highest ? value : highest), -1);
     return `${words} ${figure(now[name])}${most > 0 ? `, at most ${figure(most)}` : ''}`;
   });
-  return `${unit === '/s' ? 'Requests per second' : 'Queued requests'}: ${parts.join('; ')}.`;
+  return `${title ?? (unit === '/s' ? 'Requests per second' : 'Queued requests')}: ${parts.join('; ')}.`;
 }
 
 export class QueuePanel {
@@ -158,7 +167,8 @@ export class QueuePanel {
         bars: plan.bars.map((bar) => ({ ...bar, values: series[bar.name] })),
         lines: plan.lines.map((line) => ({ ...line, values: series[line.name] })),
       });
-      setText(range, `0 to ${whole(top)}${plan.unit === '/s' ? `${NARROW}/s` : ''}`);
+      const within = plan.title && state.windowS > 0 ? ` in ${whole(state.windowS)}${NARROW}s` : '';
+      setText(range, `0 to ${whole(top)}${plan.unit === '/s' ? `${NARROW}/s` : within}`);
       const summary = rowSummary(plan, now, series);
       if (picture.getAttribute('aria-label') !== summary) picture.setAttribute('aria-label', summary);
     }
@@ -226,8 +236,9 @@ export class QueuePanel {
  * Return the queue in one line, for folded rows.
  * @param {QueueFigures} now
  */
-export function foldedWords({ bound, unbound, rejected, codes }) {
-  const waiting = `${whole(bound)} bound and ${whole(unbound)} unbound requests queued`;
+export function foldedWords({ bound, unbound, rejected, codes, failed }) {
+  const broken = failed > 0 ? `; ${whole(failed)} failed` : '';
+  const waiting = `${whole(bound)} bound and ${whole(unbound)} unbound requests queued${broken}`;
   return codes.length
     ? `${waiting}; rejected ${rate(rejected)}${NARROW}/s: ${rejectionText(codes)}`
     : `${waiting}; none rejected`;

@@ -24,6 +24,13 @@ test('a summary has the current and the highest value', () => {
   );
 });
 
+test('the summary of failed requests names them, and a folded queue counts them', () => {
+  const plan = { bars: [bar('bound')], lines: [], figure: whole, unit: 'requests', title: 'Failed requests' };
+  assert.match(rowSummary(plan, { bound: 4 }, series), /^Failed requests: bound 4/);
+  const folded = foldedWords({ bound: 0, unbound: 0, rejected: 0, codes: [], failed: 31 });
+  assert.equal(folded, '0 bound and 0 unbound requests queued; 31 failed; none rejected');
+});
+
 test('a folded queue shows queued requests and rejection reasons', () => {
   assert.equal(
     foldedWords({ bound: 3, unbound: 0, rejected: 0, codes: [] }),
