@@ -15,14 +15,13 @@ from controlplane.fleet.visibility import visible_pools
 from controlplane.incidents.models.incident import Incident
 from controlplane.platform.actor import PROGRAM, Actor
 from controlplane.platform.models.audit_event import AuditEvent
+from controlplane.request_log.decision_search import LONGEST_MS
 from controlplane.request_log.models.decision_index import DecisionIndex
 from planning.incidents.episodes import CLOSES_AFTER_S, Episode
-from planning.incidents.signs import NONE, Outcomes
+from planning.incidents.signs import FAILED, REJECTED, Outcomes
 
 EARLY = timedelta(seconds=30)
 """Events this long before the onset are shown: engines are quarantined before requests feel their loss."""
-LONGEST_MS = 3_600_000
-"""Maximum duration of a request in milliseconds, by which rows are found by their arrival."""
 MAX_EVENTS = 60
 EVENTS: Mapping[str, tuple[str, str]] = {
     "engine.lost": ("lost", ""),
@@ -84,9 +83,6 @@ def regions_of(incident: Incident, episode: Episode, actor: Actor) -> dict[str, 
     weight = Sum(Value(1.0) / F("share"), output_field=FloatField())
     counts: dict[str, list[float]] = {}
     for item in rows.order_by().values("pool", "outcome", "late").annotate(count=weight):
-        column = {"failed": 2, "rejected": 3}.get(item["outcome"], int(item["late"]))
-        counts.setdefault(regions[item["pool"]], [float(number) for number in NONE])[column] += item["count"]
-    return {
-        region: (round(found[0]), round(found[1]), round(found[2]), round(found[3]))
-        for region, found in sorted(counts.items())
-    }
+        column = {"failed": FAILED, "rejected": REJECTED}.get(item["outcome"], int(item["late"]))
+        counts.setdefault(regions[item["pool"]], [0.0] * 4)[column] += item["count"]
+    return {region: (round(a), round(b), round(c), round(d)) for region, (a, b, c, d) in sorted(counts.items())}

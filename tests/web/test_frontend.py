@@ -16,7 +16,7 @@ from tests.patience import PATIENCE_S
 from tests.web.fake_fleet import LOST_AT, FakeFleet
 from web.live.frames import encode_column, encode_keyframe
 from web.live.history import FleetHistory, ScopedHistory
-from web.live.verdict import judge
+from web.live.verdict import findings
 
 ROOT = Path(__file__).parents[2]
 START = 1_800_000_000.0
@@ -98,7 +98,7 @@ def frames_of(history: FleetHistory, fleet: FakeFleet, begin: float, steps: int)
     for seq in range(1, steps + 1):
         before, last_marker = history.latest, history.markers.last_number
         history.add(fleet.sample_at(begin + seq / 2 + (9 if seq > steps // 2 else 0), START))
-        frames.append(encode_column(ScopedHistory(history, None), seq, before, last_marker, judge(None)))
+        frames.append(encode_column(ScopedHistory(history, None), seq, before, last_marker, findings(None)[0]))
     return frames
 
 
@@ -107,10 +107,10 @@ def test_browser_reaches_the_same_state_by_columns_as_by_a_keyframe(node: str, t
     begin = LOST_AT - 10
     for step in range(60):
         history.add(fleet.sample_at(begin - 60 + step, START))
-    keyframe = encode_keyframe(ScopedHistory(history, None), 0, judge(None))
+    keyframe = encode_keyframe(ScopedHistory(history, None), 0, findings(None)[0])
     columns = frames_of(history, fleet, begin, 60)
     by_columns = read_in_node(node, tmp_path, [keyframe, *columns])
-    fresh = read_in_node(node, tmp_path, [encode_keyframe(ScopedHistory(history, None), 60, judge(None))])
+    fresh = read_in_node(node, tmp_path, [encode_keyframe(ScopedHistory(history, None), 60, findings(None)[0])])
     assert by_columns.pop("applied") == [True] * 60
     assert fresh.pop("applied") == []
     assert by_columns == fresh
@@ -121,7 +121,7 @@ def test_browser_reads_the_values_that_python_wrote(node: str, tmp_path: Path) -
     fleet, history = FakeFleet(3, 1), FleetHistory()
     for step in range(40):
         history.add(fleet.sample_at(step / 2, START))
-    read = read_in_node(node, tmp_path, [encode_keyframe(ScopedHistory(history, None), 0, judge(None))])
+    read = read_in_node(node, tmp_path, [encode_keyframe(ScopedHistory(history, None), 0, findings(None)[0])])
     window = history.window()
     for row, engine in enumerate(history.latest.engines):
         expected = [None if column is None else column.floats[0][row] for column in window]
@@ -138,6 +138,6 @@ def test_browser_reads_the_values_that_python_wrote(node: str, tmp_path: Path) -
 def test_gap_in_the_sequence_is_detected(node: str, tmp_path: Path) -> None:
     fleet, history = FakeFleet(3, 1), FleetHistory()
     history.add(fleet.sample_at(0, START))
-    keyframe = encode_keyframe(ScopedHistory(history, None), 0, judge(None))
+    keyframe = encode_keyframe(ScopedHistory(history, None), 0, findings(None)[0])
     columns = frames_of(history, fleet, 0, 3)
     assert read_in_node(node, tmp_path, [keyframe, columns[0], columns[2]])["applied"] == [True, False]

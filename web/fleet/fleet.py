@@ -42,6 +42,13 @@ The live feed adds the SLO and the pool to the label, and the pool and the time 
 """
 
 
+LANES = (
+    ("waiting", "Waiting", "state=running", "0 to 5", "Queued requests at the gateway"),
+    ("dispatched", "Dispatched", "group=engine", "0 to 1 /s", "Dispatched requests"),
+    ("failed", "Failed", "state=failed", "0 to 5", "Failed requests"),
+    ("rejected", "Rejected", "state=rejected", "0 to 1 /s", "Rejected and migrated requests"),
+)
+"""Lanes of the queue: name, title, query of the requests behind it, first range, and accessible name."""
 RANGES = (("5m", "5 min", "1"), ("1h", "1 h", "2"), ("24h", "24 h", "3"))
 """URL name, label, and key of each choice in the time control."""
 
@@ -63,6 +70,7 @@ def fleet(request: HttpRequest) -> HttpResponse:
         page="Fleet",
         tiles=TILES,
         ranges=RANGES,
+        lanes=LANES,
         # The live sentence must not appear above a past that is still loading or does not exist.
         verdict=PAST if request.GET.get("end") else feed.verdict(scope),
         region=region,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
+from urllib.parse import quote
 
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import get_object_or_404, render
@@ -171,8 +172,11 @@ def _page(request: HttpRequest, shown: Incident, *, problem: str = "", status: i
         row["label"] = length_label(row["name"])
     for row in (*report["tenants"], *report["regions"]):
         row["label"] = row["name"] or "others"
-    for row in (row for _, name, _ in _TABLES for row in report[name]):
+    address = _decisions_address(shown)
+    for table, row in ((table, row) for _, table, _ in _TABLES for row in report[table]):
         row["burn"] = burn_words(row["burn"])
+        of = f"{address}&tenant={quote(row['name'])}&state=" if table == "tenants" and row["name"] else ""
+        row["counts"] = [(row[state], of and row[state] and of + state) for state in ("late", "failed", "rejected")]
     context = shell_context(
         request,
         page=PAGE,
@@ -190,7 +194,7 @@ def _page(request: HttpRequest, shown: Incident, *, problem: str = "", status: i
         notified=notified(shown.pk),
         acts=_acts(episode, pool, report),
         tried=_other_version(pool) if pool is not None else None,
-        decisions=_decisions_address(shown),
+        decisions=address,
         fleet=f"/?pool={shown.pool}&end={int((shown.closed_at or now).timestamp()) + 30}&range=1h",
         fragment=f"{reverse('incident', args=[shown.pk])}?fragment=1",
         said=SAID.get(asked(request, "said"), ""),

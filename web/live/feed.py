@@ -21,8 +21,9 @@ from gateway.contracts.fleet_sample import FleetSample
 from gateway.contracts.wire import UnreadableMessageError
 from web.live.frames import encode_column, encode_keyframe, topology
 from web.live.history import COLUMN_S, FleetHistory, RemovedEngine, ScopedHistory, scoped_removed
+from web.live.recent_state import drawn_sample
 from web.live.scope import Scope, scoped_column, scoped_markers, scoped_sample
-from web.live.verdict import FleetVerdict, SteadyVerdict, findings, judge
+from web.live.verdict import FleetVerdict, SteadyVerdict, findings
 from web.live.viewer import Viewer
 
 logger = logging.getLogger(__name__)
@@ -200,11 +201,14 @@ class FleetFeed:
 
     def _verdict(self, seen: ScopedHistory, scope: Scope) -> FleetVerdict:
         """Return the current sentence, which is the same for all viewers of the same pools."""
-        if seen.latest is None:
-            return judge(None)
+        newest = seen.newest
+        if seen.latest is None or newest is None:
+            return findings(None)[0]
         steady = self._verdicts.setdefault(scope, SteadyVerdict())
         incidents = [item for item in self._incidents if scope is None or item.pool in scope]
-        found = findings(seen.latest, seen.markers(), seen.recent(), steady.shown, incidents, self._targets)
+        # Not the sample itself: no figure of the sentence may differ from what the page draws beside it.
+        drawn = drawn_sample(seen.latest, newest)
+        found = findings(drawn, seen.markers(), seen.recent(), steady.shown, incidents, self._targets)
         return steady.show(found, seen.latest.at)
 
 

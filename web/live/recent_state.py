@@ -5,8 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
 
 from controlplane.history.bucket import PEAK_FLOATS, POOL_FLOATS, Column
+from gateway.contracts.fleet_sample import FleetSample
 
 MEAN_S = 15.0
 """Window in seconds over which work and rates are averaged; the browser's readout uses the same one."""
@@ -31,6 +35,24 @@ class RecentState:
 
 
 NO_RECENT_STATE = RecentState()
+
+
+_RATES = ("requests_per_s", "dispatched_at_once_per_s", "dispatched_waited_per_s")
+_COUNTS = ("unbound", "bound", "late", "failed", "rejected")
+
+
+def drawn_sample(sample: FleetSample, newest: Column) -> FleetSample:
+    """Return the sample with its pools' figures as tiles and lines draw them: merged within the newest column."""
+    pools = []
+    for pool in sample.pools:
+        values = newest.pools.get(pool.pool_id, [math.nan] * len(POOL_FLOATS))
+        known = {name: value for name, value in zip(POOL_FLOATS, values, strict=True) if not math.isnan(value)}
+        drawn: dict[str, Any] = {name: known[name] for name in _RATES if name in known}
+        drawn |= {name: int(known[name]) for name in _COUNTS if name in known}
+        if pool.rejections_per_s is not None:
+            drawn["rejections_per_s"] = newest.rejections.get(pool.pool_id, {})
+        pools.append(msgspec.structs.replace(pool, on_time_share=known.get("on_time"), **drawn))
+    return msgspec.structs.replace(sample, pools=tuple(pools))
 
 
 def recent_state(columns: Sequence[Column], column_s: float) -> RecentState:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import msgspec
 
@@ -108,11 +107,6 @@ def findings(
     )
     known = [item for item in found if item is not None] or [_quiet(sample, recent, said)]
     return [_with_observers(_with_lone_gateways(item, sample), sample) for item in known]
-
-
-def judge(*args: Any, **kwargs: Any) -> FleetVerdict:
-    """Return the most urgent of the findings."""
-    return findings(*args, **kwargs)[0]
 
 
 def _with_lone_gateways(finding: FleetVerdict, sample: FleetSample) -> FleetVerdict:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
@@ -14,7 +14,7 @@ from django.views.decorators.http import require_safe
 
 from controlplane.fleet.models.pool import Pool
 from controlplane.platform.actor import Actor
-from controlplane.platform.format import UNKNOWN, count, duration, moment, plain, sentence, setting, whole
+from controlplane.platform.format import count, duration, moment, plain, sentence, whole
 from controlplane.platform.role import Role
 from controlplane.platform.roles import may
 from controlplane.policies.models.policy_version import PolicyVersion
@@ -34,7 +34,6 @@ from controlplane.request_log.decision_story.story import story_of
 from controlplane.request_log.models.decision_index import DecisionIndex
 from gateway.contracts.stored_decision import RUNNING, StoredDecision
 from gateway.pools.engines.hit_words import CAUSE_TITLES, cause_words
-from routing.policy.policy_document import RoutingPolicy
 from routing.policy.schema_versions import SchemaError
 from routing.values import reasons
 from web.request_log import decision_pictures as pictures
@@ -45,18 +44,13 @@ from web.shell.frame import shell_context
 JSON = "application/json"
 
 
-def _load_limit(policy: RoutingPolicy) -> str:
-    return f"{plain(policy.admission.threshold)} × the objective, {policy.admission.mode.replace('_', ' ')}"
-
-
-_LIMITS: dict[str, tuple[str, Callable[[RoutingPolicy], str]]] = {
-    reasons.QUEUE_FULL: ("Queue limit", lambda policy: count(policy.queue_limit, "request")),
-    reasons.WAIT_EXPIRED: ("Max wait", lambda policy: setting(policy.max_wait_s)),
-    reasons.PREFILL_OVERLOAD: ("Load limit", _load_limit),
-    reasons.DECODE_OVERLOAD: ("Load limit", _load_limit),
-    reasons.DEFERRED: ("Load limit", _load_limit),
+_LOAD = ("Load limit", "{0.admission.threshold:g} × the objective")
+_LIMITS = {
+    reasons.QUEUE_FULL: ("Queue limit", "{0.queue_limit:,} requests"),
+    reasons.WAIT_EXPIRED: ("Max wait", "{0.max_wait_s:g} s"),
+    **dict.fromkeys((reasons.PREFILL_OVERLOAD, reasons.DECODE_OVERLOAD, reasons.DEFERRED), _LOAD),
 }
-"""Reason of a rejection → the setting that rejected it, and its value."""
+"""Reason of a rejection → the setting that rejected it, and its value in the policy."""
 
 
 @require_safe
@@ -144,11 +138,9 @@ def _limit(record: StoredDecision, pool: Pool | None) -> list[tuple[str, str]]:
         return []
     version = PolicyVersion.objects.filter(policy=pool.policy, number=made.policy_version).first()
     title, words = _LIMITS[made.reason]
-    try:
-        value = words(routing_of(version)) if version is not None else UNKNOWN
-    except (SchemaError, msgspec.ValidationError):
-        value = UNKNOWN
-    return [(title, f"{value}, policy v{made.policy_version}")]
+    with suppress(SchemaError, msgspec.ValidationError):
+        return [(title, f"{words.format(routing_of(version))}, policy v{version.number}")] if version else []
+    return []
 
 
 def _neighbours(actor: Actor, row: DecisionIndex | None) -> tuple[str, str]:

@@ -128,8 +128,6 @@ def strip(rows: QuerySet[DecisionIndex], span: Span, now_ms: int) -> dict[str, A
         "end": clock_time(span.end_ms / 1000),
         "seconds": f"{bar_s:g}",
         "title": _finding(total, missed, span, now_ms),
-        "total": count_words(total, "decision"),
-        **{state: whole(number) for state, number in missed.items()},
     }
 
 

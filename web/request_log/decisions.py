@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from time import perf_counter, time
 from typing import Any
@@ -53,6 +53,19 @@ _LABELS = {
     "prompt_below": "prompt tokens, below",
 }
 _GROUPINGS = {"": "List", **GROUPS}
+_INPUTS = (
+    ("engine", "Engine", "e-17", 64),
+    ("tenant", "Tenant", "", 64),
+    ("session", "Session", "", 200),
+    ("ttft_from", "TTFT from, s", "2.5", 12),
+    ("regret_from", "Regret from, s", "0.5", 12),
+    ("prompt_from", "Prompt from, tok", "16000", 12),
+    ("since", "From, UTC", "2026-11-20 03:13", 40),
+    ("until", "To, UTC", "2026-11-20 04:00", 40),
+)
+"""Fields of the filter that are typed: name, label, example, and maximum length."""
+_UNEDITED = ("state", "late", "ended_since", "ended_until", "prompt_below")
+"""Conditions that links set and the filter keeps."""
 _TIMES = ("since", "until", "ended_since", "ended_until")
 _REASONS = sorted(REASONS.items(), key=lambda item: item[1].lower())
 _INTERNAL = ("id", "segment", "position")
@@ -106,11 +119,9 @@ def decisions(request: HttpRequest) -> HttpResponse:
         newest=newest,
         live=live and not problem,
         tap=f"{ADDRESS}/tap?{urlencode(wanted.given)}",
-        pools=list(visible_pools(actor).order_by("slug").values_list("slug", flat=True)[:MAX_POOLS]),
-        reasons=_REASONS,
-        arms=ARM_WORDS.items(),
-        causes=CAUSE_WORDS.items(),
-        mismatches=CAUSE_TITLES.items(),
+        choices=_choices(actor, wanted),
+        inputs=[(name, label, getattr(wanted, name), *rest) for name, label, *rest in _INPUTS],
+        kept_fields=[(name, given[name]) for name in _UNEDITED if name in given],
         kept=newest > 0,
         took_ms=f"{(perf_counter() - begin_s) * 1000:.0f}",
     )
@@ -157,6 +168,19 @@ def span_of(wanted: DecisionFilter, now: float) -> Span:
     if begin_ms >= end_ms:
         raise UnreadableFilterError("From is not before To; swap them, or clear one.")
     return Span(max(begin_ms, end_ms - MAX_SPAN_MS), end_ms)
+
+
+def _choices(actor: Actor, wanted: DecisionFilter) -> list[tuple[str, str, str, Iterable[tuple[str, str]]]]:
+    """Return the fields of the filter with a choice: name, label, chosen value, and values with their words."""
+    slugs = visible_pools(actor).order_by("slug").values_list("slug", "slug")
+    fields: tuple[tuple[str, str, Iterable[tuple[str, str]]], ...] = (
+        ("pool", "Pool", list(slugs[:MAX_POOLS])),
+        ("reason", "Reason", _REASONS),
+        ("arm", "Version group", ARM_WORDS.items()),
+        ("cause", "Regret cause", CAUSE_WORDS.items()),
+        ("mismatch", "Hit mismatch", CAUSE_TITLES.items()),
+    )
+    return [(name, label, getattr(wanted, name), options) for name, label, options in fields]
 
 
 def _choice(request: HttpRequest, name: str, known: Mapping[str, str]) -> str:

@@ -6,7 +6,6 @@ from controlplane.platform.format import duration, plain
 from controlplane.request_log.decision_story.before_words import slowest
 from controlplane.request_log.decision_story.certainty import firmness, name_of
 from controlplane.request_log.decision_story.instead import cause_of, regret_of, spared_s, unknown_regret
-from controlplane.request_log.decision_story.service_words import by_provider
 from gateway.contracts.regret import (
     ADMISSION,
     ATTEMPT,
@@ -105,8 +104,6 @@ def _trade(stored: StoredDecision) -> str:
 
 
 def _rejected(stored: StoredDecision) -> str:
-    if by_provider(stored) is not None:
-        return "Nothing, if the provider's cost is acceptable. Else add engines to the pools of the service."
     reason = stored.decision.reason
     if reason == GATEWAY_LATE:
         return _by_part(stored, GATEWAY)

@@ -152,9 +152,8 @@ def _why_rejected(stored: StoredDecision) -> str:
     name, took_s, regret = best.engine_id, best.wait_s + best.compute_s, regret_of(stored)
     if regret is not None:
         name, took_s = regret.best_engine_id, regret.best_ttft_s
-    left = "" if stored.decided_after_s < SLOW_GATEWAY_S else f", {duration(stored.decided_after_s)} after its arrival"
     took, slo = strong(duration(took_s)), duration(stored.ttft_slo_s)
-    return f"{words}The best engine, {name_of(stored, name)}, was expected to take {took}{left}; the SLO is {slo}."
+    return f"{words}The best engine, {name_of(stored, name)}, was expected to take {took}; the SLO is {slo}."
 
 
 def _happened(stored: StoredDecision) -> str:

@@ -11,6 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from controlplane.history.rollups import StoredHour
+from controlplane.platform.format import percent
 from controlplane.platform.live_fleet.samples import FleetSamples
 from gateway.bus.bus import InProcessBus
 from gateway.contracts.fleet_sample import TOPIC, FleetSample
@@ -137,6 +138,21 @@ async def test_disconnected_viewer_is_removed(samples: list[FleetSample]) -> Non
     await settle()
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(viewer.next_frame(), 0.02)
+
+
+@pytest.mark.parametrize("shares", [(0.5, 0.7, 0.6), (0.8, None, 0.5), (0.31, 0.29)])
+def test_the_sentence_has_the_figures_that_the_frame_draws(shares: tuple[float | None, ...]) -> None:
+    feed, at = FleetFeed(), 1_800_000_000.0
+    for number, share in enumerate(shares):
+        sample = FakeFleet(4, 1, events=False).sample_at(number * 0.5, at)
+        pool = replace(sample.pools[0], on_time_share=share, requests_per_s=10.0 + number, late=7 + number)
+        feed.take(replace(sample, pools=(pool,)))
+    frame = read_frame(feed.keyframe()[1], 4, 1)
+    drawn = {name: frame.pools[name][0][-1] for name in ("on_time", "late")}
+    verdict = frame.head["verdict"]
+    assert verdict["lead"] == "Requests are late."
+    assert verdict["text"].startswith(f"{percent(float(drawn['on_time']))} of ")
+    assert f"; {drawn['late']:.0f} requests late, " in verdict["text"]
 
 
 def test_late_sample_changes_nothing(samples: list[FleetSample]) -> None:

@@ -15,11 +15,11 @@ from tests.web.fake_fleet import LOST_AT, FakeFleet
 from tests.web.live.frame_reader import Frame, apply_column, read_frame
 from web.live.frames import encode_column, encode_keyframe, topology
 from web.live.history import FleetHistory, ScopedHistory
-from web.live.verdict import judge, rejection_word
+from web.live.verdict import findings, rejection_word
 
 START = 1_800_000_000.0
 
-NOTHING_SAID = judge(None)
+NOTHING_SAID = findings(None)[0]
 
 
 def filled(samples: list[FleetSample]) -> FleetHistory:

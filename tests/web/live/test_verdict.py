@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
 from controlplane.history.annotation import Annotation
@@ -10,10 +12,15 @@ from controlplane.platform.format import percent
 from gateway.contracts.fleet_sample import EngineSample, FleetSample, Lateness, PoolRole
 from tests.web.fake_fleet import FakeFleet
 from web.live.recent_state import RecentState
-from web.live.verdict import judge
+from web.live.verdict import FleetVerdict, findings
 
 START = 1_800_000_000.0
 SINCE = "08:00:03"
+
+
+def judge(*args: Any, **named: Any) -> FleetVerdict:
+    """Return the most urgent finding."""
+    return findings(*args, **named)[0]
 
 
 def quiet() -> FleetSample:

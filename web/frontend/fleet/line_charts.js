@@ -69,7 +69,7 @@ export class LineCharts {
     this.#chart('on_time', onTime, [bottom, 1], [bottom, (1 + bottom) / 2, 1], view.target);
     const target = `target ${+(100 * view.target).toFixed(2)}${NARROW}%`;
     setText(byId('cv-range'), `0 to ${top}`);
-    setText(byId('cv-limit'), limit === null ? '' : `uneven from ${ratio(limit)}`);
+    setText(byId('cv-limit'), limit === null ? '' : `limit ${ratio(limit)}`);
     setText(byId('on-time-range'), `${bottom * 100} to 100${NARROW}%`);
     setText(byId('on-time-target'), target);
     this.#name(

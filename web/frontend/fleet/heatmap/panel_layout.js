@@ -11,7 +11,7 @@ const BOTTOM = 8;
 const QUEUE_ROWS = 4;
 const QUEUE_HEAD = 30;
 const QUEUE_HEAD_NARROW = 78;
-const MIN = { pitch: 11, strip: 12, gap: 4, line: 40, queue: 34, hour: 16 };
+const MIN = { pitch: 11, strip: 12, gap: 4, line: 46, queue: 34, hour: 16 };
 const MAX = { strip: 24, gap: 8, line: 168, hour: 20 };
 
 /**
