@@ -173,7 +173,7 @@ def _page(request: HttpRequest, shown: Incident, *, problem: str = "", status: i
     for row in (*report["tenants"], *report["regions"]):
         row["label"] = row["name"] or "others"
     address = _decisions_address(shown)
-    for table, row in ((table, row) for _, table, _ in _TABLES for row in report[table]):
+    for table, row in ((name, row) for _, name, _ in _TABLES for row in report[name]):
         row["burn"] = burn_words(row["burn"])
         of = f"{address}&tenant={quote(row['name'])}&state=" if table == "tenants" and row["name"] else ""
         row["counts"] = [(row[state], of and row[state] and of + state) for state in ("late", "failed", "rejected")]
