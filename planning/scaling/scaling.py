@@ -107,6 +107,8 @@ def _plan_and_memory(
         drain=drain,
         attainment=evaluation.load.attainment,
         demand=evaluation.load.demand,
+        adds_above=evaluation.most,
+        drains_below=evaluation.least,
         forecast=evaluation.forecast,
         queued_s=evaluation.load.queued_s,
         remap=_remap(evaluation, len(add), drain, rings, virtual_nodes) if rings and (add or drain) else None,
@@ -117,10 +119,13 @@ def _plan_and_memory(
 
 
 def _to_drain(evaluation: ScalingRound, count: int) -> tuple[str, ...]:
-    """Return the engines to drain: quarantined ones first, then those with the least work, then the youngest."""
+    """Return the engines to drain: quarantined ones first, then those with the least work, then the youngest.
+
+    An engine that does not answer is not among them: engine health replaces it.
+    """
     chosen: list[EngineObservation] = []
     for _ in range(count):
-        left = [item for item in evaluation.serving if item not in chosen]
+        left = [item for item in evaluation.serving if item.reachable and item not in chosen]
         role = role_to_drain(left, evaluation.imbalance)
         among = [item for item in left if role is None or item.role == role]
         # The last engine is drained only where the minimum is 0.

@@ -33,6 +33,9 @@ class ScalingPlan(msgspec.Struct, frozen=True, kw_only=True):
     """On-time share of the last window's requests, None for too few requests."""
     demand: float | None = None
     """Engine seconds of demand per second."""
+    adds_above: float | None = None
+    """Demand above which engines are added. Between this and `drains_below` their number stays."""
+    drains_below: float | None = None
     forecast: Forecast | None = None
     queued_s: float = 0.0
     """Engine seconds of waiting work."""

@@ -16,6 +16,8 @@ from planning.documents.automation_document import AutomationPolicy
 from web.automation.next_action import next_change
 from web.automation.words import MODES, TITLES, change_words, remap_words
 
+HOLD_S = 15.0
+"""Time for which advice stays shown after the last round that gave it, so that the text does not change every round."""
 SILENT_S = 30.0
 """Maximum age of the last round in seconds; after it the card reports that the automation is silent. Rounds run at
 least every five seconds.
@@ -79,6 +81,8 @@ def _card(
 ) -> AutomationCard:
     word, shape = MODES[automation.in_force]
     wants = change_words(automation.job, automation.plan, names)
+    if not wants and automation.in_force == "advise" and change and (now - change.at).total_seconds() < HOLD_S:
+        wants = change_words(automation.job, change.plan, names)
     at = moment(automation.at, now)
     silent = (
         automation.at is not None and (now - automation.at).total_seconds() > SILENT_S and automation.in_force != "off"

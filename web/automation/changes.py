@@ -17,7 +17,7 @@ from controlplane.automation.plan_advice import AdviceError, follow_advice
 from controlplane.fleet.models.engine import Engine
 from controlplane.fleet.models.pool import Pool
 from controlplane.platform.actor import Actor
-from controlplane.platform.field_problems import FieldProblem, InvalidFieldsError
+from controlplane.platform.field_problems import FieldProblem, InvalidFieldsError, problem
 from controlplane.platform.revisions import StaleRevisionError
 from controlplane.platform.role import Role
 from controlplane.platform.roles import NotAllowedError, require
@@ -40,9 +40,11 @@ def change_automation(request: HttpRequest, slug: str, do: str, key: str = "", e
 
 
 def _switch(turn: Callable[..., object], said: str) -> Verb:
-    """Return the action that flips one of the pool's switches. It takes only a reason as input."""
+    """Return the action that flips one of the pool's switches. It takes only a reason as input, required to freeze."""
 
     def verb(request: HttpRequest, pool: Pool, actor: Actor, _now: datetime, _about: str) -> str:
+        if said == "frozen" and not why(request):
+            raise problem("why", "Say why the pool is frozen; the audit and the page keep it.")
         turn(pool, actor=actor, expected=row_number(request.POST.get("revision")), why=why(request))
         return said
 

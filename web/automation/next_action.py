@@ -22,7 +22,7 @@ def next_change(
 ) -> str:
     """Return when the automation can make its next change if it has a reason to; `now_s` is in Unix seconds."""
     if job == "scaling":
-        return _scaling(settings.scaling, memory, now_s)
+        return _scaling(settings.scaling, plan, memory, now_s)
     if job == "prefill_decode":
         return _ratio(settings.ratio, memory, now_s)
     if job == "rebalance":
@@ -30,10 +30,13 @@ def next_change(
     return _health(plan, now_s)
 
 
-def _scaling(settings: ScalingDocument, memory: Mapping[str, Any], now_s: float) -> str:
+def _scaling(settings: ScalingDocument, plan: Mapping[str, Any], memory: Mapping[str, Any], now_s: float) -> str:
     added_s = _known(memory, "added_s")
     up_s = 0.0 if added_s is None else added_s + settings.warm_up_s + settings.up_cool_down_s - now_s
     adds = "Adding: at any time" if up_s <= 0 else f"Adding: in {span(up_s)}"
+    most, least = _known(plan, "adds_above"), _known(plan, "drains_below")
+    if most is not None and least is not None:
+        adds = f"Demand between {least:.1f} and {most:.1f} engines changes nothing. {adds}"
     calm_s = _known(memory, "calm_since_s")
     if calm_s is None:
         return f"{adds}. Draining: after {span(settings.down_cool_down_s)} of low load."

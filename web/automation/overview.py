@@ -9,14 +9,15 @@ from typing import Any
 
 from controlplane.automation.models.engine_action import OPEN_STATES, EngineAction
 from controlplane.automation.models.engine_health import EngineHealth, HealthState
-from controlplane.automation.observation import fleet_observation
+from controlplane.automation.observation import FleetObservation, fleet_observation
 from controlplane.automation.pool_policy import mode_in_force, pool_automation_of, pool_policy
 from controlplane.automation.reading import DOCUMENTS
 from controlplane.fleet.models.engine import Engine
 from controlplane.fleet.models.pool import Pool
+from controlplane.objectives.objective import targets
 from controlplane.platform.format import count, moment, sentence, some_names
 from controlplane.platform.models.job_run import JobRun, JobState
-from web.automation.pool import late_words
+from web.automation.pool import late_words, on_time_target
 from web.automation.words import MODES, TITLES, change_words
 from web.fleet.topology.drawer import FRESH_S
 from web.live.feed import fleet_feed
@@ -52,37 +53,45 @@ def overview_rows(pools: Sequence[Pool], now: datetime) -> list[dict[str, Any]]:
     )
     runs = JobRun.objects.filter(job__in=DOCUMENTS, shard__in=[pool.pk for pool in pools], state=JobState.ACTIVE)
     plans = {(run.shard, run.job): run for run in runs.only("shard", "job", "plan", "outcome")}
-    return [_row(pool, engines.get(pool.pk, []), actions[pool.pk], out[pool.pk], plans, now) for pool in pools]
+    # Read once, so that all rows show the same moment.
+    observed, latest, objectives = fleet_observation(), fleet_feed().latest, targets()
+    fresh = latest.pools if latest is not None and now.timestamp() - latest.at <= FRESH_S else ()
+    samples = {sample.pool_id: sample for sample in fresh}
+    made = []
+    for pool in pools:
+        target = on_time_target(pool.slug, objectives, pool_policy(pool).automation.scaling)
+        sample = samples.get(pool.slug)
+        made.append(
+            {
+                **_row(pool, engines.get(pool.pk, []), observed, plans, now),
+                "on_time": sample.on_time_share if sample is not None else None,
+                "late": late_words(sample, target),
+                "quarantined": out[pool.pk],
+                "actions": actions[pool.pk],
+            }
+        )
+    return made
 
 
 def _row(
     pool: Pool,
     engines: Sequence[tuple[str, str, str, str]],
-    actions: int,
-    out: int,
+    observed: FleetObservation,
     plans: dict[tuple[int, str], JobRun],
     now: datetime,
 ) -> dict[str, Any]:
-    observed = fleet_observation()
     wanted = [engine_id for engine_id, _, _, desired in engines if desired == "ready"]
     reports = [observed.report(engine_id) for engine_id in wanted]
     switches = pool_automation_of(pool)
     until = switches.override_until
     held = moment(until, now) if until is not None and until > now else None
     names = {engine_id: name for engine_id, name, _, _ in engines}
-    latest = fleet_feed().latest
-    fresh = latest.pools if latest is not None and now.timestamp() - latest.at <= FRESH_S else ()
-    sample = next((item for item in fresh if item.pool_id == pool.slug), None)
     return {
         "pool": pool,
-        "on_time": sample.on_time_share if sample is not None else None,
-        "late": late_words(sample, pool_policy(pool).automation.scaling),
         "wanted": len(wanted),
         "running": sum(report is not None and report.reachable for report in reports),
         "asleep": sum(desired == "asleep" for *_, desired in engines),
         "failed": sum(report is not None and not report.reachable for report in reports),
-        "quarantined": out,
-        "actions": actions,
         "frozen": switches.frozen,
         "held": held,
         "by": switches.changed_by,

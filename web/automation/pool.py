@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -13,6 +13,7 @@ from controlplane.automation.pool_policy import pool_automation_of, pool_policy
 from controlplane.automation.reading import PoolAutomationState, pool_state
 from controlplane.fleet.models.engine import Engine
 from controlplane.fleet.models.pool import ActuatorKind, Pool
+from controlplane.objectives.objective import targets
 from controlplane.platform.actor import Actor
 from controlplane.platform.format import count, moment, percent, span
 from controlplane.platform.role import Role
@@ -30,11 +31,17 @@ from web.live.feed import fleet_feed
 
 
 def verdict(
-    pool: Pool, state: PoolAutomationState, cards: Sequence[AutomationCard], late: str, now: datetime
+    pool: Pool,
+    state: PoolAutomationState,
+    cards: Sequence[AutomationCard],
+    late: str,
+    now: datetime,
+    *,
+    known: bool = True,
 ) -> tuple[str, str]:
     """Return the most important fact about the pool in emphasized words, then the other facts.
 
-    `late` is the on-time share in words if it misses the target, else empty.
+    `late` is the on-time share in words if it misses the target, else empty; `known` is False without live figures.
     """
     if state.frozen:
         since = moment(state.changed_at, now)
@@ -59,15 +66,20 @@ def verdict(
         return (f"{advice[0].title}:", advice[0].state[0].lower() + advice[0].state[1:])
     acting = [card.title.lower() for card in cards if card.mode == "Acts"]
     steered = f"Automatic: {', '.join(acting)}." if acting else "No automation is active."
-    return ("Steady.", f"{_sizes(state)} {steered}")
+    return ("Steady." if known else "No live figures.", f"{_sizes(state)} {steered}")
 
 
-def late_words(sample: PoolSample | None, settings: ScalingDocument) -> str:
-    """Return the on-time share in words if it misses the target; empty otherwise, and if it is unknown."""
+def late_words(sample: PoolSample | None, target: float) -> str:
+    """Return the on-time share in words if it misses the target 0..1; empty otherwise, and if it is unknown."""
     share = sample.on_time_share if sample is not None else None
-    if share is None or share >= settings.attainment:
+    if share is None or share >= target:
         return ""
-    return f"{percent(share)} on time, target {percent(settings.attainment)}."
+    return f"{percent(share)} on time, target {percent(target)}."
+
+
+def on_time_target(pool: str, objectives: Mapping[str, float], settings: ScalingDocument) -> float:
+    """Return the higher one of the pool's objective and the target of scaling."""
+    return max(objectives.get(pool, objectives[""]), settings.attainment)
 
 
 def _sizes(state: PoolAutomationState) -> str:
@@ -91,13 +103,14 @@ def pool_page(pool: Pool, actor: Actor, now: datetime) -> dict[str, Any]:
     ended = EngineAction.objects.filter(pool=pool).exclude(finished_at=None).select_related("pool", "engine")
     cards = automation_cards(state.automations, policy.automation, last_changes(pool), all_names, now)
     roles = sorted({engine.role for engine in engines} - {"mixed"})
+    target = on_time_target(pool.slug, targets(), policy.automation.scaling)
     return {
         "pool": pool,
         "pool_state": state,
-        "verdict": verdict(pool, state, cards, late_words(sample, policy.automation.scaling), now),
+        "verdict": verdict(pool, state, cards, late_words(sample, target), now, known=sample is not None),
         "override": override_words(state, policy.automation.scaling, now),
         "cards": [card for card in cards if roles or card.job != "prefill_decode" or card.mode == "Overridden"],
-        "tiles": tiles(state, sample, window_s, policy.automation.scaling),
+        "tiles": tiles(state, sample, window_s, policy.automation.scaling, target),
         "actions": [action_row(action, drains, seen, now) for action in state.actions[:SHOWN_OPEN]],
         "ended": [action_row(item, {}, seen, now) for item in ended.order_by("-finished_at")[:SHOWN_ENDED]],
         "watched": watched({engine.pk: engine for engine in engines}, seen, now),
@@ -112,7 +125,7 @@ def pool_page(pool: Pool, actor: Actor, now: datetime) -> dict[str, Any]:
 
 
 def tiles(
-    state: PoolAutomationState, sample: PoolSample | None, window_s: float, settings: ScalingDocument
+    state: PoolAutomationState, sample: PoolSample | None, window_s: float, settings: ScalingDocument, target: float
 ) -> list[dict[str, str]]:
     """Return the key figures: label, figure, unit, a line of context, and a shape if a limit is broken."""
     counts = state.engines
@@ -141,8 +154,8 @@ def tiles(
             "On time",
             UNKNOWN if share is None else f"{share * 100:.1f}",
             "" if share is None else "%",
-            f"target {percent(settings.attainment)}" + (f", last {span(window_s)}" if window_s else ""),
-            "hot" * (share is not None and share < settings.attainment),
+            f"target {percent(target)}" + (f", last {span(window_s)}" if window_s else ""),
+            "hot" * (share is not None and share < target),
         ),
         _tile(
             "Demand",

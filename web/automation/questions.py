@@ -62,7 +62,9 @@ def ask(pool: Pool, do: str, query: Mapping[str, str], now: datetime) -> Automat
     """Return the form that the URL names; None if it names no form."""
     if do in ("freeze", "unfreeze", "end-override"):
         waiting = EngineAction.objects.filter(pool=pool, state__in=(ActionState.WANTED, ActionState.DRAINING))
-        return _of_pool(pool, do, facts={"waiting": waiting.count()} if do == "freeze" else {})
+        must = replace(WHY, help="Required; shown on the page and in the audit log.")
+        more: Mapping[str, Any] = {"facts": {"waiting": waiting.count()}, "fields": (must,)} if do == "freeze" else {}
+        return _of_pool(pool, do, **more)
     if do == "override":
         return _override(pool)
     if do == "follow":

@@ -121,7 +121,7 @@ def go_back(request: HttpRequest, slug: str) -> HttpResponse:
     if live and live.based_on == instead_of and completed(live.document) == completed(version.document):
         return _published(slug, live)
     question = replace(roll_back_question(state, version), why=why(request))
-    if problem := mistyped(question, request.POST.get("typed", "").strip()):
+    if problem := unexplained(question):
         return _asked_again(request, state, problem, UNPROCESSABLE)
     version_watch()
     try:

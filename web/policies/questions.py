@@ -22,7 +22,10 @@ PUBLISH, ROLL_BACK = "publish", "roll-back"
 NOW, LATER = "now", "later"
 """Choices of when a version goes live."""
 _TRIAL_NAMES = {WHAT_IF: "What-if", SHADOW: "Shadow", CANARY: "Canary"}
-NO_REASON = "A trial argues against this version. Say why it goes live nevertheless; the audit keeps it."
+NO_REASON = {
+    PUBLISH: "A trial argues against this version. Say why it goes live nevertheless; the audit keeps it.",
+    ROLL_BACK: "Say why the version goes live again; the audit keeps it.",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +81,9 @@ class ConfirmDialog:
         return any(trial is not None and trial.against for _, trial in self.trials)
 
     @property
-    def verb(self) -> str:
-        """The action that typing the word confirms."""
-        return self.kind.replace("-", " ")
+    def needs_why(self) -> bool:
+        """Whether a reason is required: always for a rollback, which no typed word confirms."""
+        return self.against or self.kind == ROLL_BACK
 
 
 def word_to_type(state: PolicyAccess, engines: int) -> str:
@@ -126,7 +129,7 @@ def roll_back_question(state: PolicyAccess, version: PolicyVersion) -> ConfirmDi
 def _question(kind: str, state: PolicyAccess, version: PolicyVersion) -> ConfirmDialog:
     engines, live = ready_engines(state.pools), completed(state.live.document if state.live else {})
     changes = tuple(change_lines(changes_between(live, completed(version.document))))
-    word = word_to_type(state, engines)
+    word = word_to_type(state, engines) if kind == PUBLISH else ""
     return ConfirmDialog(kind, version, state.live_number, engines, changes, word, on_time=on_time_now(state))
 
 
@@ -140,13 +143,14 @@ def wrong_word(word: str, typed: str, verb: str) -> str:
 
 def mistyped(question: ConfirmDialog, typed: str) -> ConfirmDialog | None:
     """Return the dialog with the problem of the typed word; None if the word is correct."""
-    problem = wrong_word(question.word, typed, question.verb)
+    problem = wrong_word(question.word, typed, question.kind)
     return replace(question, typed=typed[:64], problem=problem) if problem else None
 
 
 def unexplained(question: ConfirmDialog) -> ConfirmDialog | None:
     """Return the dialog with the problem of a missing reason; None if there is one or none is required."""
-    return replace(question, why_problem=NO_REASON) if question.against and not question.why else None
+    missing = question.needs_why and not question.why
+    return replace(question, why_problem=NO_REASON[question.kind]) if missing else None
 
 
 def on_time_now(state: PolicyAccess) -> tuple[tuple[str, float | None], ...]:

@@ -79,6 +79,20 @@ def test_a_quarantined_engine_is_replaced_and_drained_first() -> None:
     assert plan_scaling(idle, (), calm(NOW), DOCUMENT)[0].drain == ("sick",)
 
 
+def test_an_engine_that_does_not_answer_is_not_drained() -> None:
+    members = (*engines(4, NOW), engine("lost", NOW, load_share=0.0, reachable=False))
+    idle = pool(NOW, members, windows=windows(NOW, demand=0.5))
+    planned, _ = plan_scaling(idle, (), calm(NOW), DOCUMENT)
+    assert planned.action == "drain"
+    assert "lost" not in planned.drain
+
+
+def test_a_plan_states_the_demand_between_which_nothing_changes() -> None:
+    planned, _ = plan(2.0, 4)
+    assert planned.adds_above == pytest.approx(4 * DOCUMENT.utilisation * (1 + DOCUMENT.hysteresis))
+    assert planned.drains_below == pytest.approx(3 * DOCUMENT.utilisation * (1 - DOCUMENT.hysteresis))
+
+
 def test_draining_starts_only_after_a_calm_period() -> None:
     planned, memory = plan(1.0, 6)
     assert (planned.action, codes(planned)) == ("none", ["idle", "cool_down"])

@@ -18,6 +18,7 @@ from controlplane.automation.models.plan_record import PlanRecord
 from controlplane.automation.models.pool_automation import PoolAutomation
 from controlplane.fleet.models.engine import Engine
 from controlplane.fleet.models.pool import Pool
+from controlplane.objectives.objective import Objective
 from controlplane.platform.actor import program
 from controlplane.platform.models.audit_event import AuditEvent
 from controlplane.platform.models.job_run import JobRun, JobState
@@ -148,6 +149,31 @@ def test_late_pool_is_the_verdict_and_its_advice_follows(operator: Client, pool:
     assert f"<h1>{pool.name}: 30.0\u202f% on time, target 90.0\u202f%</h1>" in page_text(operator.get("/automation"))
 
 
+def test_a_pool_below_its_objective_is_never_steady(operator: Client, pool: Pool, feed: FleetFeed) -> None:
+    at = timezone.now().timestamp()
+    assert "No live figures." in show(operator)
+    feed.take(sample_of(pool, on_time_share=0.93, at=at))
+    assert "Steady." in show(operator)
+    Objective.objects.create(pool="chat", target=95.0)
+    page = show(operator)
+    assert "Steady." not in page
+    assert "93.0 % on time, target 95.0 %." in page
+    assert "93.0 % on time, target 95.0 %" in page_text(operator.get("/automation"))
+
+
+def test_advice_stays_shown_for_a_few_rounds_with_the_bounds_of_demand(operator: Client, pool: Pool) -> None:
+    for ago_s, advised in ((10, True), (20, False)):
+        PlanRecord.objects.all().delete()
+        plan(timezone.now() - timedelta(seconds=ago_s), "advise")
+        JobRun.objects.all().delete()
+        quiet = {**ADVICE, "add": [], "adds_above": 5.53, "drains_below": 3.9}
+        round_of(pool, "scaling", quiet)
+        text = card(show(operator), "scaling")
+        assert ("Advises to add 2 engines." in text) is advised
+        assert ("No advice." in text) is not advised
+        assert "Demand between 3.9 and 5.5 engines changes nothing." in text
+
+
 def test_ratio_is_shown_only_if_the_pool_has_roles(operator: Client, pool: Pool) -> None:
     assert 'id="card-prefill_decode"' not in show(operator)
     Engine.objects.filter(name="e-0001").update(role="prefill")
@@ -157,6 +183,9 @@ def test_ratio_is_shown_only_if_the_pool_has_roles(operator: Client, pool: Pool)
 def test_pool_is_frozen_and_unfrozen_from_the_page(operator: Client, pool: Pool) -> None:
     action_of(pool)
     assert "1 action not yet started will be canceled" in show(operator, "?do=freeze")
+    unexplained = send(operator, "freeze", revision="1")
+    assert unexplained.status_code == 422
+    assert "Say why the pool is frozen" in page_text(unexplained)
     answer = send(operator, "freeze", why="a move", revision="1", range="5m")
     assert (answer.status_code, answer["Location"]) == (303, "/automation/chat?range=5m&said=frozen")
     page = show(operator)
@@ -213,7 +242,7 @@ def test_longest_override_is_accepted(operator: Client, pool: Pool) -> None:
 
 def test_concurrent_change_is_not_overwritten(operator: Client, pool: Pool) -> None:
     send(operator, "override", engines="3", length_s="900", revision="1")
-    answer = send(operator, "freeze", revision="1")
+    answer = send(operator, "freeze", why="a move", revision="1")
     assert answer.status_code == 412
     assert "Another person changed this pool" in page_text(answer)
     assert not PoolAutomation.objects.get().frozen
@@ -282,7 +311,9 @@ def test_operators_control_automations_and_viewers_only_read(pool: Pool, role: s
     assert ("do=follow" in page) is steers
     expected = 303 if steers else 403
     for verb in ("freeze", "override", "engines/chat-1/quarantine", "follow"):
-        answer = send(client, verb, engines="bad" if not steers else "3", length_s="900", job="scaling", advice="x")
+        answer = send(
+            client, verb, engines="bad" if not steers else "3", length_s="900", job="scaling", advice="x", why="w"
+        )
         assert answer.status_code in ({expected, 409} if verb == "follow" and steers else {expected}), verb
     assert (show(client, "", 200 if sees else 403).count("Frozen") > 0) is steers
 
@@ -360,11 +391,11 @@ def test_many_engines_take_as_many_queries_as_few(
         put_verdict(engine, "quarantined", actor=program("t"), since=timezone.now(), code="x", reason="silent")
     action_of(pool)
     operator.get("/automation/chat")
-    with django_assert_num_queries(19):
+    with django_assert_num_queries(20):
         operator.get("/automation/chat")
-    with django_assert_num_queries(17):
+    with django_assert_num_queries(18):
         operator.get("/automation/chat?fragment=1")
-    with django_assert_num_queries(10):
+    with django_assert_num_queries(11):
         operator.get("/automation")
 
 

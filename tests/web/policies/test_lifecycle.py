@@ -132,7 +132,7 @@ def test_approval_can_be_withdrawn_by_its_author(mine: PolicyVersion, asked: Non
 
 def test_rollback_states_that_it_needs_no_approval(policy: Policy, asked: None, author: Client) -> None:
     assert "No approval needed." in page(author, "?ask=roll-back&version=1")
-    assert author.post(f"{URL}/roll-back", {"version": 1, "instead_of": 2, "typed": "chat"}).status_code == 302
+    assert author.post(f"{URL}/roll-back", {"version": 1, "instead_of": 2, "why": "late"}).status_code == 302
     assert live_number(policy) == 3
 
 

@@ -181,18 +181,19 @@ def test_rollback_has_one_dialog_and_publishes_a_copy(policy: Policy, pool: Pool
     text = page_text(client.get(f"{URL}?ask=roll-back&version=1"))
     assert "Roll chat back to v1?" in text
     assert "A copy of v1 becomes the newest version; v2 stays in the list." in text
-    assert "Type chat to roll 2 engines back to v1" in text
-    rejected = client.post(f"{URL}/roll-back", {"version": 1, "instead_of": 2, "typed": "prod"})
+    assert 'id="typed"' not in text
+    rejected = client.post(f"{URL}/roll-back", {"version": 1, "instead_of": 2, "why": " "})
     assert rejected.status_code == 422
-    assert "Type chat to roll back: &quot;prod&quot; does not match." in page_text(rejected)
+    assert "Say why the version goes live again" in page_text(rejected)
     assert live_number(policy) == 2
-    asked = {"version": 1, "instead_of": 2, "typed": "chat"}
+    asked = {"version": 1, "instead_of": 2, "why": "late since v2"}
     answer = client.post(f"{URL}/roll-back", asked)
     assert answer["Location"] == f"{URL}?published=3"
+    assert AuditEvent.objects.get(verb="policy.roll_back").why == "late since v2"
     copy = PolicyVersion.objects.get(number=3)
     assert copy.routing_document == PolicyVersion.objects.get(number=1).routing_document
     assert (
-        client.post(f"{URL}/roll-back", {"version": 1, "instead_of": 2, "typed": "chat"})["Location"]
+        client.post(f"{URL}/roll-back", {"version": 1, "instead_of": 2, "why": "late"})["Location"]
         == answer["Location"]
     )
     assert live_number(policy) == 3
@@ -200,8 +201,8 @@ def test_rollback_has_one_dialog_and_publishes_a_copy(policy: Policy, pool: Pool
 
 def test_rollback_version_names_the_version_it_copies(policy: Policy, pool: Pool) -> None:
     client = browser_of("operator", pool)
-    client.post(f"{URL}/roll-back", {"version": 1, "instead_of": 2, "typed": "chat"})
-    client.post(f"{URL}/roll-back", {"version": 2, "instead_of": 3, "typed": "chat"})
+    client.post(f"{URL}/roll-back", {"version": 1, "instead_of": 2, "why": "late"})
+    client.post(f"{URL}/roll-back", {"version": 2, "instead_of": 3, "why": "late"})
     for number, copied in (("", 2), ("?draft=3", 1)):
         page = " ".join(re.sub("<[^>]+>", " ", page_text(client.get(URL + number))).split())
         assert f"Copies v{copied} by operator" in page
@@ -214,7 +215,7 @@ def test_rollback_version_names_the_version_it_copies(policy: Policy, pool: Pool
 
 def test_outdated_rollback_names_the_other_publisher_and_changes_nothing(policy: Policy, pool: Pool) -> None:
     publish_meanwhile(policy, {"ttft_slo_s": 1.0})
-    answer = browser_of("operator", pool).post(f"{URL}/roll-back", {"version": 1, "instead_of": 2, "typed": "chat"})
+    answer = browser_of("operator", pool).post(f"{URL}/roll-back", {"version": 1, "instead_of": 2, "why": "late"})
     assert answer.status_code == 412
     text = page_text(answer)
     assert "Headway published v3 while this dialog was open. Nothing was rolled back" in text

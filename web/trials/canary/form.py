@@ -52,7 +52,7 @@ def canary_fields(policy: Policy, version: str = "") -> list[FormField]:
             "tail_ratio", "Max slowest 10 %", unit="× live p90", chosen=(f"{_GUARDS.tail_ratio:g}",), limit=8,
             help="The canary stops within a minute when an interval is entirely beyond its threshold.",
         ),
-        FormField("why", "Why", help="Recorded in the audit.", limit=200),
+        FormField("why", "Why", help="Required; recorded in the audit.", limit=200),
     ]  # fmt: skip
 
 
@@ -66,6 +66,8 @@ def asked_from(posted: QueryDict, policy: Policy) -> tuple[PolicyVersion | Pool,
         text = posted.get(name, "").strip()
         if text:
             guardrails[name] = _number(name, text, wrong) / (100.0 if name in _AS_PERCENT else 1.0)
+    if not posted.get("why", "").strip():
+        wrong.append(FieldProblem("why", "Say why this canary starts; the audit keeps it."))
     tried: PolicyVersion | Pool | None = None
     try:
         tried = _named(policy, posted.get("version", ""))

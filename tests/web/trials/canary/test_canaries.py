@@ -102,6 +102,7 @@ def test_form_shows_all_errors_together(operator: Client, pool: Pool) -> None:
     }  # fmt: skip
     page = page_text(operator.post("/trials/canaries/start", form))
     for words in (
+        "Say why this canary starts",
         "increasing shares",
         "between 0 and 604800",
         "one of by_hand",
