@@ -111,9 +111,9 @@ class _Run:
 
     async def _send(self, row: TraceRow, number: int, edition: str) -> None:
         try:
-            outcome: ReplayOutcome = await send_row(
-                self._session, request_body(row, number, self._options, edition), self._options
-            )
+            body = request_body(row, number, self._options, edition)
+            headers = _headers(self._options, row.session_id)
+            outcome: ReplayOutcome = await send_row(self._session, body, self._options, headers)
         finally:
             self._slots.release()
         self._counter.add(outcome)
@@ -182,10 +182,10 @@ def _schedule(rows: Sequence[TraceRow], options: ReplayOptions) -> Iterator[tupl
         yield (row.timestamp - first) / 1000 * scale / options.speed, row
 
 
-def _headers(options: ReplayOptions) -> dict[str, str]:
+def _headers(options: ReplayOptions, session: str | int | None = None) -> dict[str, str]:
     headers = {"Content-Type": "application/json"}
-    if options.api_key:
-        headers["Authorization"] = f"Bearer {options.api_key}"
+    if key := options.key_of(session):
+        headers["Authorization"] = f"Bearer {key}"
     return headers
 
 

@@ -6,6 +6,7 @@ import argparse
 import os
 from pathlib import Path
 from urllib.parse import urlsplit
+from zlib import crc32
 
 import msgspec
 
@@ -21,6 +22,7 @@ class ReplayOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Base URL of an OpenAI-compatible server, without /v1."""
     model: str = "simulated"
     api_key: str = ""
+    """One key, or several that share the sessions, separated by commas. A key named n times gets n parts."""
     speed: float = 1.0
     """Trace seconds per real second, after `qps`."""
     qps: float | None = None
@@ -41,13 +43,22 @@ class ReplayOptions(msgspec.Struct, frozen=True, kw_only=True):
     pace_file: Path | None = None
     """If set, the replay slows down while the target responds slowly, and writes its rate to this file."""
 
+    def key_of(self, session: str | int | None) -> str:
+        """Return the API key of a session."""
+        keys = self.api_key.split(",")
+        return keys[crc32(str(session).encode()) % len(keys)]
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the replay's arguments to `parser` (an argparse or a Django command's parser)."""
     add = parser.add_argument
     add("trace", nargs="?", default=GENERATED, help="Mooncake JSONL trace (also .gz), or 'generated' (the default)")
     add("--target", type=_url, default="http://127.0.0.1:8000", help="base URL of the server, without /v1")
-    add("--api-key", default=None, help=f"sent as Authorization: Bearer (default: ${_KEY_VARIABLE})")
+    add(
+        "--api-key",
+        default=None,
+        help=f"bearer token, or several with commas (default: ${_KEY_VARIABLE})",
+    )
     add("--model", default="simulated", help="model name in requests")
     add("--speed", type=_above_zero, default=1.0, help="trace seconds per real second")
     add("--qps", type=_above_zero, default=None, help="mean arrival rate; scales the timestamps")

@@ -49,14 +49,16 @@ class _Rejected(msgspec.Struct, frozen=True):
 _decode_chunk = msgspec.json.Decoder(_Chunk).decode
 
 
-async def send_row(session: aiohttp.ClientSession, body: bytes, options: ReplayOptions) -> ReplayOutcome:
+async def send_row(
+    session: aiohttp.ClientSession, body: bytes, options: ReplayOptions, headers: Mapping[str, str] | None = None
+) -> ReplayOutcome:
     """Send the body from request_body, with up to options.retry retries after rejections; return the outcome."""
     for _ in range(options.retry):
-        result = await _send_once(session, body, options)
+        result = await _send_once(session, body, options, headers)
         if isinstance(result, ReplayOutcome):
             return result
         await asyncio.sleep(result.after_s)
-    result = await _send_once(session, body, options)
+    result = await _send_once(session, body, options, headers)
     return result if isinstance(result, ReplayOutcome) else result.outcome
 
 
@@ -81,11 +83,13 @@ def request_body(row: TraceRow, number: int, options: ReplayOptions, edition: st
     return msgspec.json.encode(body)
 
 
-async def _send_once(session: aiohttp.ClientSession, body: bytes, options: ReplayOptions) -> ReplayOutcome | _Rejected:
+async def _send_once(
+    session: aiohttp.ClientSession, body: bytes, options: ReplayOptions, headers: Mapping[str, str] | None
+) -> ReplayOutcome | _Rejected:
     path = "/v1/chat/completions" if options.chat else "/v1/completions"
     started = time.perf_counter()
     try:
-        async with session.post(options.target + path, data=body) as response:
+        async with session.post(options.target + path, data=body, headers=headers) as response:
             if response.status in _REJECTIONS:
                 # Read to its end, so that the connection can be used again.
                 await response.read()

@@ -7,6 +7,7 @@ import asyncio
 import logging.config
 import os
 import socket
+import subprocess
 import sys
 import time
 from collections.abc import Sequence
@@ -24,6 +25,7 @@ from controlplane.fleet.engine_lifecycle import record_exit
 from controlplane.fleet.loopback_ports import NoFreePortError
 from controlplane.management.commands._static_engines import connect_in_background, listed_urls
 from controlplane.platform.bus import fleet_keyring, get_bus
+from controlplane.platform.environment import BASE_DIR
 from controlplane.platform.snapshot_change import TOPIC as SNAPSHOT_TOPIC
 from controlplane.project.checks import OURS
 from controlplane.project.first_run.demo_chat import chat_address, chat_children, seed_demo_chat
@@ -107,6 +109,7 @@ class Command(BaseCommand):
         if options["regions"] not in (0, 2, len(NAMES)) or (options["regions"] and not options["demo"]):
             raise CommandError(f"--regions goes with --demo, 2 or {len(NAMES)}.")
         _reject_exposed(options["host"])
+        reject_stale_console(BASE_DIR)
         try:
             options["engines"] = listed_urls(options["engines"])
         except ValueError as error:
@@ -233,6 +236,19 @@ def _last_known_good() -> int:
     return stored.version if stored is not None else 0
 
 
+def reject_stale_console(root: Path) -> None:
+    """Raise CommandError if a checkout's console was built from other sources; an installed package has none."""
+    sources, built = root / ".ci" / "console-sources", root / "web" / "static" / "dist" / ".ready"
+    if not sources.exists() or not built.exists():
+        return
+    wanted = subprocess.run([sources], capture_output=True, text=True, check=False).stdout  # noqa: S603  # our own script
+    if wanted.strip() and wanted.strip() != built.read_text().strip():
+        raise CommandError(
+            f"{built.parent} was built from other sources than {root / 'web' / 'frontend'}: pages would break. "
+            "Run `.ci/setup-frontend`, then start again."
+        )
+
+
 def _migrate_if_needed() -> None:
     executor = MigrationExecutor(connection)
     if executor.migration_plan(executor.loader.graph.leaf_nodes()):
@@ -245,7 +261,7 @@ def _region_children(options: dict[str, Any]) -> list[ChildSpec]:
     ports = choose_ports(options["regions"], options["port"], ports_from)
     # The gateway of this installation is the first region's.
     os.environ.update(ports.environment(next(iter(ports.public))))
-    others = region_children(ports, secrets_of(settings.STATE_DIR).api_key, options["speed"])
+    others = region_children(ports, secrets_of(settings.STATE_DIR).traffic_keys, options["speed"])
     return [*engine_children(engines), *others]
 
 
@@ -260,7 +276,7 @@ def _demo_children(options: dict[str, Any]) -> list[ChildSpec]:
     seed_node_key(secrets)
     nodes = seed_demo_nodes(engines, ports_from=settings.DEMO_PORTS_FROM)
     chat = seed_demo_chat(secrets, ports_from=settings.DEMO_PORTS_FROM)
-    traffic = DemoTraffic(url, secrets.api_key, trace, options["speed"], prefilling)
+    traffic = DemoTraffic(url, secrets.traffic_keys, trace, options["speed"], prefilling)
     return [
         *node_children(nodes, secrets, settings.STATE_DIR, url),
         *engine_children(engines, secrets.kv_environment),

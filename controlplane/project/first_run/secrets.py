@@ -14,6 +14,7 @@ from typing import Literal
 
 import msgspec
 
+from controlplane.project.first_run.demo_names import MORE_TENANTS, TENANT_PARTS
 from kvstore.transfer.shared_secret import ALSO_VARIABLE as KV_ALSO
 from kvstore.transfer.shared_secret import VARIABLE as KV_VARIABLE
 from routing.values.prepared_struct import prepared
@@ -32,6 +33,8 @@ class FirstRunSecrets(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     """Empty after it is in use and no longer needed in this file."""
     api_key: str
     """The demo's API key; empty if it is no longer valid."""
+    more_api_keys: tuple[str, ...] = ()
+    """API keys of the demo's other tenants, in the order of demo_names.MORE_TENANTS."""
     kv_secret: str = ""
     """Shared by the demo's node managers and their clients; empty without node managers."""
     secret_key_also: str = ""
@@ -42,6 +45,13 @@ class FirstRunSecrets(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     """The last completed step of the current rotation (docs/production.md)."""
     kv_api_key: str = ""
     """The API key with which the demo's node managers register."""
+
+    @property
+    def traffic_keys(self) -> str:
+        """Return the keys that the demo's requests use, each named as often as its tenant has parts of them."""
+        parts = zip(self.more_api_keys, MORE_TENANTS.values(), strict=False)
+        more = [key for key, share in parts for _ in range(share)]
+        return ",".join([self.api_key] * TENANT_PARTS + more if more else [self.api_key])
 
     @property
     def kv_environment(self) -> dict[str, str]:

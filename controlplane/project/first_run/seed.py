@@ -33,7 +33,7 @@ from controlplane.platform.models.tenant import Tenant
 from controlplane.policies.models.policy import Policy
 from controlplane.policies.publish import DEFAULT as POLICY
 from controlplane.policies.publish import create_policy, publish_first_version
-from controlplane.project.first_run.demo_names import POOL, SERVED_MODEL, TENANT
+from controlplane.project.first_run.demo_names import MORE_TENANTS, POOL, SERVED_MODEL, TENANT
 from controlplane.project.first_run.secrets import FirstRunSecrets, new_api_key, new_password, new_secret
 
 ADMIN = "admin"
@@ -67,14 +67,20 @@ def seed(secrets: FirstRunSecrets, *, demo: bool = False) -> None:
     with transaction.atomic():
         _seed_admin(secrets.admin_password)
         if demo:
-            tenant = Tenant.objects.filter(slug=TENANT).first() or create_tenant(TENANT, "Demo", actor=ACTOR)
-            if not ApiKey.objects.filter(sha256=hash_api_key(secrets.api_key)).exists():
-                adopt_api_key(tenant, "first run", secrets.api_key, actor=ACTOR, scopes=("infer", "route"))
+            _seed_tenant(TENANT, "first run", secrets.api_key)
+            for slug, key in zip(MORE_TENANTS, secrets.more_api_keys, strict=False):
+                _seed_tenant(slug, f"{slug} traffic", key)
         if not Region.objects.filter(slug=REGION).exists():
             create_region(REGION, "Local", actor=ACTOR)
         policy = Policy.objects.filter(slug=POLICY).first() or create_policy(POLICY, "Default", actor=ACTOR)
         if policy.live_version is None:
             publish_first_version(policy, actor=ACTOR, document=DEMO_DOCUMENT if demo else None)
+
+
+def _seed_tenant(slug: str, name: str, api_key: str) -> None:
+    tenant = Tenant.objects.filter(slug=slug).first() or create_tenant(slug, slug.capitalize(), actor=ACTOR)
+    if not ApiKey.objects.filter(sha256=hash_api_key(api_key)).exists():
+        adopt_api_key(tenant, name, api_key, actor=ACTOR, scopes=("infer", "route"))
 
 
 def refilled(secrets: FirstRunSecrets, *, demo: bool) -> FirstRunSecrets:
@@ -83,6 +89,8 @@ def refilled(secrets: FirstRunSecrets, *, demo: bool) -> FirstRunSecrets:
         secrets = msgspec.structs.replace(secrets, admin_password=new_password())
     if demo and not secrets.api_key:
         secrets = msgspec.structs.replace(secrets, api_key=new_api_key())
+    if demo and not secrets.more_api_keys:
+        secrets = msgspec.structs.replace(secrets, more_api_keys=tuple(new_api_key() for _ in MORE_TENANTS))
     if demo and not secrets.kv_secret:
         secrets = msgspec.structs.replace(secrets, kv_secret=new_secret(), kv_api_key=new_api_key())
     return secrets

@@ -19,9 +19,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from django.core.management import CommandError
 
 from controlplane.fleet.loopback_ports import free_ports
 from controlplane.management.commands._static_engines import listed_urls
+from controlplane.management.commands.up import reject_stale_console
 
 pytestmark = pytest.mark.processes
 ROOT = Path(__file__).resolve().parents[3]
@@ -207,6 +209,22 @@ def test_port_in_use_is_reported_in_one_line(tmp_path: Path) -> None:
         )
     assert rejected.returncode == 1
     assert re.fullmatch(rf"CommandError: Port {port} on 127\.0\.0\.1 .*--port\.\n", rejected.stderr)
+
+
+def test_a_console_built_from_other_sources_is_rejected_in_a_checkout_only(tmp_path: Path) -> None:
+    built, sources = tmp_path / "web" / "static" / "dist" / ".ready", tmp_path / ".ci" / "console-sources"
+    for path in (built, sources):
+        path.parent.mkdir(parents=True)
+    built.write_text("abc\n")
+    reject_stale_console(tmp_path)
+    sources.write_text("#!/bin/sh\necho abc\n")
+    sources.chmod(0o755)
+    reject_stale_console(tmp_path)
+    sources.write_text("#!/bin/sh\necho abd\n")
+    with pytest.raises(CommandError, match=r"built from other sources.*Run `\.ci/setup-frontend`"):
+        reject_stale_console(tmp_path)
+    built.unlink()
+    reject_stale_console(tmp_path)
 
 
 def test_missing_trace_is_reported_in_one_line(tmp_path: Path) -> None:

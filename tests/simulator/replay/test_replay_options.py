@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import argparse
+from collections import Counter
 
 import pytest
 
@@ -58,3 +59,12 @@ def test_an_invalid_value_is_rejected(wrong: list[str], capsys: pytest.CaptureFi
     with pytest.raises(SystemExit):
         _parse(*wrong)
     assert wrong[0] in capsys.readouterr().err
+
+
+def test_several_keys_share_the_sessions_by_their_parts() -> None:
+    options = options_from(_parse("--api-key", "a,a,a,b"))
+    parts = Counter(options.key_of(f"s{number}") for number in range(1000))
+    assert parts["a"] + parts["b"] == 1000
+    assert 700 < parts["a"] < 800
+    assert options.key_of("s7") == options.key_of("s7")
+    assert options_from(_parse("--api-key", "one")).key_of(None) == "one"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from collections import Counter
 from pathlib import Path
 
 import msgspec
@@ -47,6 +48,17 @@ def test_demo_has_a_tenant_and_a_key(secrets: FirstRunSecrets) -> None:
     first_run.seed(secrets, demo=True)
     assert ApiKey.objects.get().sha256 == hash_api_key(secrets.api_key)
     assert Tenant.objects.get().slug == "demo"
+
+
+def test_demo_has_three_tenants_with_unequal_shares_of_the_traffic(secrets: FirstRunSecrets) -> None:
+    assert secrets.traffic_keys == secrets.api_key
+    kept = first_run.refilled(secrets, demo=True)
+    assert first_run.refilled(kept, demo=True).more_api_keys == kept.more_api_keys
+    first_run.seed(kept, demo=True)
+    first_run.seed(kept, demo=True)
+    tenants = Counter(hash_api_key(key) for key in kept.traffic_keys.split(","))
+    parts = {slug: tenants[sha] for slug, sha in ApiKey.objects.values_list("tenant__slug", "sha256")}
+    assert parts == {"demo": 6, "acme": 3, "lumen": 1}
 
 
 def test_unneeded_or_used_secrets_are_not_kept_in_clear_text(secrets: FirstRunSecrets) -> None:
