@@ -41,10 +41,19 @@ class LoadInstruction(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     tenant: Annotated[str, Meta(max_length=64)] = ""
     """Tenant whose quota includes the stored blocks."""
     hint: CacheHint = "default"
+    """Of the prompt's blocks from `hint_from` to `hint_to`. All other blocks have the hint default."""
+    hint_from: _Count = 0
+    hint_to: _Count = 0
+    """0: the end of the prompt."""
     pin_s: Annotated[float, Meta(ge=0, le=86_400)] = 0.0
     """How long a context cache is pinned, in seconds."""
     quiet: bool = False
     """Whether the response reports no outcome, because a client reads it."""
+
+    def hint_at(self, block: int, prompt_blocks: int) -> CacheHint:
+        """Return a block's hint. No block after an ephemeral one is stored, because it could not be loaded."""
+        ends = self.hint != "ephemeral" and block >= (self.hint_to or prompt_blocks)
+        return "default" if block < self.hint_from or ends else self.hint
 
     def routing_keys(self) -> tuple[int, ...]:
         """Return the keys. Raises ValueError if `keys` is malformed."""

@@ -17,6 +17,8 @@ from kvstore.connector.domain_keys import Domain
 from kvstore.connector.engine_params import FIELD, KvOutcome, LoadInstruction, order_in
 from kvstore.connector.load_estimate import LoadEstimate
 from kvstore.connector.step_messages import LoadJob, SaveJob, StepJobs, StepReport
+from kvstore.keys.block_keys import continued_keys
+from kvstore.transfer.frames import CacheHint
 
 MAX_BLOCKS = 1 << 18
 
@@ -64,6 +66,8 @@ class EngineRequest(Protocol):
     num_prompt_tokens: int
     num_tokens: int
     num_computed_tokens: int
+    all_token_ids: Sequence[int]
+    """Token ids of the prompt, and of the answer without drafts that the model may reject."""
     kv_transfer_params: dict[str, Any] | None
     cache_salt: str | None
 
@@ -219,15 +223,13 @@ class SchedulerSide:
 
     def step(self, progress: Iterable[StepProgress], computed_tokens: int, now: float) -> StepJobs:
         """Return the loads and saves for the workers to run during the step of `computed_tokens` tokens."""
-        saves = []
+        saves: list[SaveJob] = []
         for item in progress:
             tracked = self._tracked.get(item.request_id)
             if tracked is None:
                 continue
             tracked.block_ids = [*([] if item.complete else tracked.block_ids), *item.block_ids]
-            job = self._to_save(tracked, item.computed_tokens, now)
-            if job is not None:
-                saves.append(job)
+            saves += self._to_save(tracked, item.computed_tokens, now)
         loads, self._loads = self._loads, []
         return StepJobs(tuple(loads), tuple(saves), computed_tokens)
 
@@ -305,26 +307,41 @@ class SchedulerSide:
             return 0
         return self.lookup.blocks(tracked.request.request_id, tracked.domain, chain_hashes, now)
 
-    def _to_save(self, tracked: _Tracked, computed_tokens: int, now: float) -> SaveJob | None:
-        """Return the prompt's blocks that are full after the step and were not offered yet.
+    def _to_save(self, tracked: _Tracked, computed_tokens: int, now: float) -> list[SaveJob]:
+        """Return the blocks that are full after the step and were not offered yet, one job per hint.
 
-        Blocks of the answer are stored only when they are part of a later prompt: only then does the gateway have a key
-        for them, and they cannot contain drafts that the model rejected.
+        Blocks of the answer are stored if the prompt's keys name them. A step can compute drafts, whose tokens may be
+        rejected, so that only blocks of known tokens count.
         """
-        order, hashes = tracked.order, tracked.request.block_hashes
+        request, hashes = tracked.request, tracked.request.block_hashes
         # One worker cannot know whether the others computed with the right blocks.
         if self._workers > 1 and not self._unverified.isdisjoint(map(bytes, hashes)):
-            return None
-        tokens = min(computed_tokens, tracked.request.num_prompt_tokens)
+            return []
+        tokens = min(computed_tokens, request.num_tokens if tracked.routing_keys else request.num_prompt_tokens)
         # Only full blocks have a hash.
         behind = min(tokens // self._block_tokens, len(hashes), len(tracked.block_ids))
-        # A block that was offered without the hint is offered once more, so that the node pins it.
-        known = self._pinned if order.hint == "context_cache" else self.offered
-        indices = [index for index in range(tracked.checked, behind) if not known.has(bytes(hashes[index]), now)]
+        new = range(tracked.checked, behind)
         tracked.checked = max(tracked.checked, behind)
-        if not indices or not self._settings.node or order.hint == "ephemeral":
+        if not new or not self._settings.node:
+            return []
+        if 0 < len(tracked.routing_keys) < behind:
+            known, ids = tracked.routing_keys, request.all_token_ids
+            tracked.routing_keys = continued_keys(known, ids, behind, self._block_tokens)
+        prompt_blocks = request.num_prompt_tokens // self._block_tokens
+        by_hint: dict[CacheHint, list[int]] = {}
+        for index in new:
+            by_hint.setdefault(tracked.order.hint_at(index, prompt_blocks), []).append(index)
+        jobs = (self._job(tracked, hint, indices, now) for hint, indices in by_hint.items() if hint != "ephemeral")
+        return [job for job in jobs if job is not None]
+
+    def _job(self, tracked: _Tracked, hint: CacheHint, indices: Sequence[int], now: float) -> SaveJob | None:
+        """Return the job that stores these blocks, None if all were offered already."""
+        hashes, keys = tracked.request.block_hashes, tracked.routing_keys
+        # A block that was offered without the hint is offered once more, so that the node pins it.
+        known = self._pinned if hint == "context_cache" else self.offered
+        indices = [index for index in indices if not known.has(bytes(hashes[index]), now)]
+        if not indices:
             return None
-        keys = tracked.routing_keys
         chain_hashes = tuple(bytes(hashes[index]) for index in indices)
         # Noted before they are stored, or the next step would offer them again; `unsaved` takes them back.
         self.offered.add(chain_hashes, now)
@@ -335,9 +352,9 @@ class SchedulerSide:
             parents=tuple(bytes(hashes[index - 1]) if index else b"" for index in indices),
             routing_keys=tuple(keys[index] if index < len(keys) else 0 for index in indices),
             domain=tracked.domain,
-            tenant=order.tenant,
-            hint=order.hint,
-            pin_s=order.pin_s,
+            tenant=tracked.order.tenant,
+            hint=hint,
+            pin_s=tracked.order.pin_s if hint == "context_cache" else 0.0,
         )
 
 

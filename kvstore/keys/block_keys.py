@@ -56,6 +56,12 @@ def token_block_keys(seed: int, tokens: array[int] | Sequence[int], block_tokens
     return byte_block_keys(seed, pack_tokens(tokens), block_tokens * TOKEN_BYTES)
 
 
+def continued_keys(keys: Sequence[int], tokens: Sequence[int], blocks: int, block_tokens: int) -> tuple[int, ...]:
+    """Return the keys of the first `blocks` blocks of token ids, of which `keys`, at least one, are known."""
+    first = len(keys) * block_tokens
+    return (*keys, *token_block_keys(keys[-1], tokens[first : blocks * block_tokens], block_tokens))
+
+
 def byte_block_keys(seed: int, data: bytes | memoryview, block_bytes: int) -> tuple[int, ...]:
     """Return one key per full block of `block_bytes` bytes. Raises ValueError on a block size under 1."""
     if block_bytes < 1:

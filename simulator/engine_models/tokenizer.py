@@ -29,7 +29,11 @@ class UnknownRoleError(ValueError):
 
 def tokenize(text: str) -> array[int]:
     """Return the token ids of `text`; raise UnicodeEncodeError for lone surrogates."""
-    data = text.encode()
+    return token_ids(text.encode())
+
+
+def token_ids(data: bytes) -> array[int]:
+    """Return the token ids of UTF-8 text; the last one is padded."""
     tokens = array("I")
     tokens.frombytes(data + bytes(-len(data) % TOKEN_BYTES))
     if sys.byteorder == "big":

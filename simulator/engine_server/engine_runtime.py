@@ -12,6 +12,7 @@ import msgspec
 
 from kvstore.connector.engine_params import LoadInstruction
 from kvstore.events.kv_events import AllBlocksCleared, BlockRemoved, BlockStored, KvEvent
+from kvstore.keys.block_keys import continued_keys
 from simulator.engine_models.engine_events import (
     BlocksRemoved,
     BlocksStored,
@@ -30,7 +31,8 @@ from simulator.engine_server.answers.token_stream import TokenStream
 from simulator.engine_server.engine_metrics import SimulatedEngineMetrics
 from simulator.engine_server.event_publisher import EventPublisher
 from simulator.engine_server.faults import BUSY_S, COMPILE_S, Fault, ModelClock, ReportedMetrics, rate_under
-from simulator.engine_server.node_store.node_store import NodeStore, NodeStoreSettings
+from simulator.engine_server.node_store.answer_blocks import answer_order, answer_span, with_answer
+from simulator.engine_server.node_store.node_store import node_store
 from simulator.engine_server.request_bodies import PlacedMedium, extra_keys
 from simulator.engine_server.settings import EngineSettings
 
@@ -54,6 +56,7 @@ class _Live:
     lora: str
     media: tuple[PlacedMedium, ...]
     order: LoadInstruction | None
+    voice: int
     started: float = 0.0
     first: float = 0.0
     last: float = 0.0
@@ -73,7 +76,7 @@ class EngineRuntime:
         self.metrics = SimulatedEngineMetrics(settings, self.model)
         self.closing = False
         self._publisher = publisher
-        self.store = _node_store(settings)
+        self.store = node_store(settings)
         if self.store is not None:
             self.metrics.watch_store(self.store)
         self._scale = settings.time_scale
@@ -153,11 +156,13 @@ class EngineRuntime:
         lora: str = "",
         media: tuple[PlacedMedium, ...] = (),
         order: LoadInstruction | None = None,
+        voice: int = 0,
     ) -> TokenStream:
         """Start a request. Its `tokens` fill sequence.keys under `salt`; its stream will end with `reason`.
 
-        `lora` is the adapter to use, empty for none. `order` states how nodes keep its blocks. A prefill leg's prompt
-        is held for other engines after it ends; a decode leg's prompt was loaded from another engine.
+        `lora` is the adapter to use, empty for none. `order` states how nodes keep its blocks, and `voice` names its
+        answer. A prefill leg's prompt is held for other engines after it ends; a decode leg's prompt was loaded from
+        another engine.
         """
         # Time until now passed at the old rate.
         now = self._catch_up()
@@ -177,6 +182,7 @@ class EngineRuntime:
             lora=lora,
             media=media,
             order=order,
+            voice=voice,
         )
         self._schedule()
         return stream
@@ -212,12 +218,7 @@ class EngineRuntime:
 
     def take_in(self, keys: Sequence[int], tokens: array[int], salt: str) -> int:
         """Put leading blocks from a node into the cache and publish them; return how many are then held."""
-        now = self._catch_up()
-        for event in self.model.receive_blocks(keys, now):
-            if isinstance(event, BlocksRemoved):
-                self._on_removed(event)
-            elif isinstance(event, BlocksStored):
-                self._publish_stored(event, tokens, salt)
+        self._received(keys, tokens, self._catch_up(), salt)
         if self._outbox:
             self._publish()
         self._schedule()
@@ -319,8 +320,9 @@ class EngineRuntime:
     def _on_first_token(self, event: FirstTokenEvent) -> None:
         live = self._live[event.request_id]
         live.first = live.last = event.at_s
-        # Its blocks were published just before, and nothing else needs the ids.
-        live.tokens = None
+        if self.store is None:
+            # Its blocks were published just before, and nothing else needs the ids.
+            live.tokens = None
         self.metrics.ttft.observe((event.at_s - live.arrived) / self._scale)
         self.metrics.prefill.observe((event.at_s - live.started) / self._scale)
         self.metrics.generation_tokens.inc()
@@ -338,6 +340,25 @@ class EngineRuntime:
         metrics.output_length.observe(event.output_tokens)
         metrics.success[live.reason].inc()
         live.stream.finish()
+        self._keep_answer(live, event)
+
+    def _keep_answer(self, live: _Live, event: Finished) -> None:
+        """Keep the blocks that the answer has filled, here and on the node. Engines without a node drop them."""
+        if self.store is None or live.tokens is None or live.media:
+            return
+        size, tokens = self.settings.profile.block_tokens, with_answer(live.tokens, live.voice, event.output_tokens)
+        first, end = answer_span(live.tokens, tokens, size)
+        if 0 < first < end:
+            keys = continued_keys(live.sequence.keys[:first], tokens, end, size)
+            self._received(keys, tokens, event.at_s, live.salt, live.lora)
+            self.store.save(tokens, first, end, live.salt, answer_order(live.order, tokens, first, end, size))
+
+    def _received(self, keys: Sequence[int], tokens: array[int], at_s: float, salt: str, lora: str = "") -> None:
+        for event in self.model.receive_blocks(keys, at_s):
+            if isinstance(event, BlocksRemoved):
+                self._on_removed(event)
+            elif isinstance(event, BlocksStored):
+                self._publish_stored(event, tokens, salt, lora)
 
     def _on_blocks(self, event: BlocksStored | BlocksRemoved) -> None:
         if isinstance(event, BlocksRemoved):
@@ -427,18 +448,3 @@ class EngineRuntime:
         events = self._outbox if self.settings.flavor == "vllm" else sglang.sglang_events(self._outbox)
         self._publisher.publish(events)
         self._outbox = []
-
-
-def _node_store(settings: EngineSettings) -> NodeStore | None:
-    if not settings.kv_node:
-        return None
-    profile = settings.profile
-    store = NodeStoreSettings(
-        node=settings.kv_node,
-        keyring=settings.kv_keyring,
-        name=f"{settings.host}:{settings.port}",
-        bytes_per_token=settings.kv_bytes_per_token,
-        # Model time runs `time_scale` times as fast as real time, and so does the model's link.
-        link_bytes_per_s=profile.link_bytes_per_s * settings.kv_scale * settings.time_scale,
-    )
-    return NodeStore(store, settings.served_model, profile.block_tokens)

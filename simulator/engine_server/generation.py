@@ -231,7 +231,9 @@ class Generation:
         reason = "length" if wanted else "stop"
         order = body.kv_transfer_params.headway if body.kv_transfer_params else None
         salt = body.cache_salt or ""
-        stream = self._runtime.submit(sequence, tokens, reason, leg=leg, salt=salt, lora=lora, media=media, order=order)
+        stream = self._runtime.submit(
+            sequence, tokens, reason, leg=leg, salt=salt, lora=lora, media=media, order=order, voice=voice
+        )
         return _Job(len(tokens), answer, voice, reason, stream, leg, loaded.outcome)
 
     def _keys(self, body: GenerationBody, tokens: array[int], media: tuple[PlacedMedium, ...]) -> tuple[int, ...]:

@@ -7,6 +7,8 @@ import time
 from array import array
 from concurrent.futures import ThreadPoolExecutor
 from ipaddress import ip_address
+from itertools import groupby
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -18,6 +20,9 @@ from kvstore.transfer.transfer_client import TransferClient, TransferSettings
 from simulator.engine_server.node_store.block_loader import BlockLoading, LoadCounts, ScaledLink, SimulatedBlockLoader
 from simulator.engine_server.node_store.block_saver import ComputedBlocks, SaveCounts, SimulatedBlockSaver
 from simulator.engine_server.node_store.payloads import Payloads
+
+if TYPE_CHECKING:
+    from simulator.engine_server.settings import EngineSettings
 
 _THREADS = 4
 _SILENCE_S = 2.0
@@ -44,7 +49,7 @@ class NodeStore:
     """For use in one event loop. After closing, only transfers blocked by an unresponsive node can still run."""
 
     def __init__(self, settings: NodeStoreSettings, model: str, block_tokens: int) -> None:
-        self._node = settings.node
+        self._node, self._block_tokens = settings.node, block_tokens
         self._own_host, _ = split_address(settings.node)
         limits = TransferSettings(timeout_s=_SILENCE_S)
         self._client = TransferClient(settings.keyring, time.monotonic, None, limits, settings.name)
@@ -67,7 +72,12 @@ class NodeStore:
 
     def save(self, tokens: array[int], first: int, end: int, salt: str, order: LoadInstruction | None) -> None:
         """Queue blocks `first` … `end` of a prompt to be stored; return at once."""
-        self._saver.add(ComputedBlocks(tokens, first, end, salt, order or LoadInstruction()))
+        order, prompt_blocks = order or LoadInstruction(), len(tokens) // self._block_tokens
+        for hint, group in groupby(range(first, end), lambda block: order.hint_at(block, prompt_blocks)):
+            blocks = list(group)
+            pin_s = order.pin_s if hint == "context_cache" else 0.0
+            kept = msgspec.structs.replace(order, hint=hint, pin_s=pin_s)
+            self._saver.add(ComputedBlocks(tokens, blocks[0], blocks[-1] + 1, salt, kept))
 
     async def load(
         self, tokens: array[int], held: int, salt: str, order: LoadInstruction, budget_s: float
@@ -108,3 +118,19 @@ class NodeStore:
             return host == self._own_host or ip_address(host).is_loopback
         except (PeerError, ValueError):
             return False
+
+
+def node_store(settings: EngineSettings) -> NodeStore | None:
+    """Return the store of an engine, None for one without a node."""
+    if not settings.kv_node:
+        return None
+    profile = settings.profile
+    store = NodeStoreSettings(
+        node=settings.kv_node,
+        keyring=settings.kv_keyring,
+        name=f"{settings.host}:{settings.port}",
+        bytes_per_token=settings.kv_bytes_per_token,
+        # Model time runs `time_scale` times as fast as real time, and so does the model's link.
+        link_bytes_per_s=profile.link_bytes_per_s * settings.kv_scale * settings.time_scale,
+    )
+    return NodeStore(store, settings.served_model, profile.block_tokens)

@@ -86,6 +86,10 @@ class Request:
     def num_tokens(self) -> int:
         return self.num_prompt_tokens + self.outputs
 
+    @property
+    def all_token_ids(self) -> list[int]:
+        return list(range(self.num_tokens))
+
 
 def chain(prompt: object, blocks: int) -> list[bytes]:
     """Return the engine's hashes of a prompt's blocks."""

@@ -13,6 +13,7 @@ from kvstore.connector.domain_keys import Domain
 from kvstore.connector.engine_params import FIELD, KvOutcome, outcome_in
 from kvstore.connector.scheduler_side import OfferedBlocks
 from kvstore.connector.step_messages import LoadEnd, StepReport
+from kvstore.keys.block_keys import extend_key, pack_tokens
 from tests.kvstore.connector.engine_blocks import PAYLOAD, TOKENS, chain, progress, request, side
 
 HOLDERS = ["127.0.0.1:1", "127.0.0.1:2"]
@@ -180,7 +181,43 @@ def test_a_block_lost_by_the_node_is_stored_again_after_its_computation() -> Non
     assert job.block_ids == (7, 8, 9)
 
 
-def test_blocks_of_a_response_are_stored_as_part_of_the_next_prompt() -> None:
+def test_blocks_of_a_response_are_stored_under_the_keys_of_the_next_prompt() -> None:
+    scheduler, first = side(), request("a", blocks=4, more_tokens=5, load_blocks=0)
+    scheduler.add(first, "")
+    (job,) = scheduler.step([progress("a", 69, [1, 2, 3, 4, 5])], 69, 0.0).saves
+    assert job.routing_keys == (1, 2, 3, 4)
+    first.outputs, first.block_hashes = 11, chain("p", 5)
+    (job,) = scheduler.step([progress("a", 80, [], complete=False)], 1, 0.0).saves
+    assert (job.block_ids, job.chain_hashes) == ((5,), (chain("p", 5)[4],))
+    assert job.routing_keys == (extend_key(4, pack_tokens(first.all_token_ids[64:80])),)
+
+
+def test_a_block_with_drafts_is_not_stored_before_its_tokens_are_known() -> None:
+    scheduler, asked = side(), request("a", blocks=1, more_tokens=5, load_blocks=0)
+    scheduler.add(asked, "")
+    scheduler.step([progress("a", 21, [1, 2])], 21, 0.0)
+    asked.outputs, asked.block_hashes = 9, chain("p", 2)
+    # Two drafts follow the known tokens, and the block is full with them.
+    assert scheduler.step([progress("a", 32, [], complete=False)], 3, 0.0).saves == ()
+    asked.outputs = 11
+    (job,) = scheduler.step([progress("a", 33, [3], complete=False)], 1, 0.0).saves
+    assert job.block_ids == (2,)
+
+
+def test_hints_apply_to_their_segment_and_nothing_after_an_ephemeral_block_is_stored() -> None:
+    scheduler = side()
+    scheduler.add(request("a", load_blocks=0, hint="context_cache", hint_from=1, hint_to=3, pin_s=9), "")
+    jobs = scheduler.step([progress("a", 69, [1, 2, 3, 4, 5])], 69, 0.0).saves
+    assert [(job.hint, job.pin_s, job.block_ids) for job in jobs] == [
+        ("default", 0, (1, 4)),
+        ("context_cache", 9, (2, 3)),
+    ]
+    scheduler.add(request("b", load_blocks=0, prompt="q", hint="ephemeral", hint_from=1), "")
+    (job,) = scheduler.step([progress("b", 69, [6, 7, 8, 9, 10])], 69, 0.0).saves
+    assert (job.hint, job.block_ids) == ("default", (6,))
+
+
+def test_blocks_of_a_response_without_keys_are_stored_as_part_of_the_next_prompt() -> None:
     scheduler, first = side(), request("a", blocks=4, more_tokens=-2 * TOKENS)
     scheduler.add(first, "")
     (job,) = scheduler.step([progress("a", 4 * TOKENS, [1, 2, 3, 4])], 64, 0.0).saves

@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 
 from kvstore.connector.engine_params import KvOutcome, outcome_in, packed_keys
+from kvstore.keys.block_keys import token_block_keys
 from kvstore.node.node_manager import NodeManager
 from kvstore.tiers.block_facts import BlockFacts, checksum_of
 from kvstore.transfer.frames import ContentsPage, PageOf
 from simulator.engine_models.engine_profile import EngineProfile
-from simulator.engine_models.tokenizer import tokenize
+from simulator.engine_models.tokenizer import render_chat, tokenize
 from simulator.engine_server.node_store.payloads import Payloads, chain_hashes
 from tests.kvstore.kv_blocks import KEYRING, a_client, address, node
 from tests.simulator.conftest import RunningEngine, StartEngine
@@ -228,3 +229,36 @@ async def test_loaded_blocks_are_published_in_kv_events_with_their_tokens(
         loaded = events[0]
         assert (len(loaded.block_hashes), loaded.parent_block_hash, loaded.medium) == (BLOCKS, None, "GPU")
         assert loaded.token_ids == list(tokenize(PROMPT))[: BLOCKS * BLOCK]
+
+
+async def chat(running: RunningEngine, turns: list[str], params: dict[str, Any]) -> dict[str, Any]:
+    roles = ("user", "assistant")
+    messages = [{"role": roles[number % 2], "content": turn} for number, turn in enumerate(turns)]
+    asked = {"messages": messages, "max_tokens": 100, "kv_transfer_params": params}
+    async with running.http.post(running.url + "/v1/chat/completions", json=asked) as response:
+        assert response.status == 200
+        return dict(await response.json())
+
+
+@pytest.mark.parametrize("more", ["", "!"], ids=["whole tokens", "a padded last token"])
+async def test_the_next_turn_on_another_engine_loads_prompt_and_answer(start_engine: StartEngine, more: str) -> None:
+    with big() as manager:
+        first, second = await engine(start_engine, manager), await engine(start_engine, manager)
+        seed, asked = 7, [PROMPT + more]
+        keys = token_block_keys(seed, tokenize(render_chat([("user", asked[0])])), BLOCK)
+        answer = await chat(
+            first, asked, {"headway": {"keys": packed_keys(keys), "hint": "context_cache", "pin_s": 60}}
+        )
+        await settled(first)
+        turns = [*asked, answer["choices"][0]["message"]["content"], "go on"]
+        tokens = tokenize(render_chat(zip(("user", "assistant", "user"), turns, strict=True)))
+        held = (answer["usage"]["total_tokens"] - 1) // BLOCK
+        assert held > len(keys) + 5
+        keys = token_block_keys(seed, tokens, BLOCK)[:held]
+        # The prompt is pinned, and the answer is not part of it.
+        facts = manager.store.catalog.called(list(keys), 4096)
+        assert {item.facts.routing_key for item in facts} == set(keys)
+        params = {"headway": {"keys": packed_keys(keys), "load_blocks": held, "holders": [address(manager)]}}
+        assert cached(await chat(second, turns, params)) == held * BLOCK
+        # The engine that computed the answer holds it, too.
+        assert cached(await chat(first, turns, {"headway": {}})) == held * BLOCK
