@@ -391,6 +391,7 @@ class Gateway:
             nodes=self.kv_nodes,
             orders=self.kv_moves,
         )
+        pool.continued = self.advisories.sessions.continued
         pool.router.cold.on_demand = UnservedReports(pool, self._bus).report
         return pool
 

@@ -57,7 +57,7 @@ class Trust(msgspec.Struct, frozen=True):
 class BlockSink(Protocol):
     """Receives changes of an engine's blocks."""
 
-    def stored(self, keys: Sequence[int]) -> None:
+    def stored(self, keys: Sequence[int], parent: int | None = None) -> None:
         """Add these blocks, in prompt order."""
 
     def removed(self, keys: Sequence[int]) -> None:
@@ -424,7 +424,8 @@ class EventLedger:
             self.counts["salted"] += 1
         keys = self.blocks.stored(event, self._seed_of(domain, event.lora_name or ""))
         if keys and not self._groups.others:
-            self._sink.stored(keys)
+            before = event.parent_block_hash
+            self._sink.stored(keys, None if before is None else self.blocks.key_of(before))
         elif keys:
             self._pass_on(self._groups.held_by_all(event.block_hashes))
         dropped = self.blocks.take_dropped()

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from kvstore.index.cache_tails import Tail
     from routing.router import Router
 
+Continued = Callable[[int, Sequence[int]], None]
+"""Receives (key of a block, keys of the blocks that an engine has stored after it)."""
 MAX_MEDIA = 65_536
 """Limit of a pool's media with known lengths. The least recently stored are dropped first."""
 
@@ -25,18 +27,22 @@ class IndexFeed:
         engine: LiveEngine,
         restarted: Callable[[LiveEngine], None],
         media_blocks: OrderedDict[str, int],
+        continued: Continued = lambda _parent, _keys: None,
     ) -> None:
         """`media_blocks`: media name → number of its blocks in this pool."""
+        self._continued = continued
         self._router = router
         self._media_blocks = media_blocks
         self._engine = engine
         self._restarted = restarted
 
-    def stored(self, keys: Sequence[int]) -> None:
-        """Add these blocks. Without salts, their domain would be unknown."""
+    def stored(self, keys: Sequence[int], parent: int | None = None) -> None:
+        """Add these blocks, which follow the block `parent`. Without salts, their domain would be unknown."""
         if self._engine.salts_seen.missing:
             return
         self._router.blocks_stored(self._engine.entry.engine_id, keys)
+        if parent is not None:
+            self._continued(parent, keys)
 
     def removed(self, keys: Sequence[int]) -> None:
         """Remove these blocks."""

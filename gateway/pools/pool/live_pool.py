@@ -34,7 +34,7 @@ from gateway.pools.events.event_salts import SaltsSeen
 from gateway.pools.events.kv_event_intake import KvEventIntake
 from gateway.pools.pool.dispatch_feed import DispatchFeed
 from gateway.pools.pool.engine_tasks import EngineTasks
-from gateway.pools.pool.index_feed import IndexFeed
+from gateway.pools.pool.index_feed import Continued, IndexFeed
 from gateway.pools.pool.pool_progress import PoolProgress
 from gateway.pools.pool.pool_rejections import PoolRejections
 from gateway.pools.pool.pool_router import PoolRouter
@@ -121,6 +121,7 @@ class LivePool:
         """Prompt prefixes and TTFT parts for pages."""
         self.shadow = PoolShadow(self.router, metrics)
         self.loads, self.orders = PoolLoads(nodes, metrics), orders
+        self.continued: Continued = lambda _parent, _keys: None
         self.sticky_placement = sticky_placement_of(self.router)
         """The placement, if it keeps prefixes on a few engines."""
         self._settings, self._metrics, self._session, self._context = settings, metrics, session, context
@@ -346,7 +347,7 @@ class LivePool:
         if self.by_dispatches or not entry.kv_events_endpoint:
             return
         engine.salts_seen = SaltsSeen()
-        feed = IndexFeed(self.router, engine, self.engine_restarted, self.domains.media_blocks)
+        feed = IndexFeed(self.router, engine, self.engine_restarted, self.domains.media_blocks, self.continued)
         ledger = EventLedger(feed, self.seed, self.entry.block_tokens, self._settings.events)
         try:
             engine.intake = KvEventIntake(

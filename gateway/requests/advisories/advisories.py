@@ -289,7 +289,7 @@ class Advisories(RequestListener):
     ) -> OpenAdvisory | None:
         asked = InferenceRequest(
             "",
-            tuple(known.keys),
+            tuple(known.keys[: known.tokens // pool.entry.block_tokens]),
             known.tokens,
             pool.entry.block_tokens,
             now,

@@ -19,7 +19,7 @@ class Held:
         self.tiers: dict[str, set[int]] = {}
         self.parts: dict[str, set[int]] = {WINDOW: set(), STATE: set()}
 
-    def stored(self, keys: Sequence[int]) -> None:
+    def stored(self, keys: Sequence[int], parent: int | None = None) -> None:
         self.keys |= set(keys)
 
     def removed(self, keys: Sequence[int]) -> None:

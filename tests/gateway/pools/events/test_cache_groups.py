@@ -37,7 +37,7 @@ class Indexed:
         self.index = PrefixIndex()
         self.restarts = 0
 
-    def stored(self, keys: Sequence[int]) -> None:
+    def stored(self, keys: Sequence[int], parent: int | None = None) -> None:
         self.index.store(TARGET, keys)
         self.index.store(OTHER, keys)
 

@@ -114,6 +114,39 @@ def test_random_operations_keep_counts_and_limits() -> None:
         tenant, session = rng.choice("abcd"), f"s-{rng.randrange(12)}"
         if rng.random() < 0.2:
             table.forget(tenant, session)
+        elif rng.random() < 0.5:
+            first = rng.randrange(1, 40)
+            table.continued(first, range(first + 1, first + 1 + rng.randrange(1, 5)))
         else:
             note(table, tenant, session, rng.randrange(0, 30))
         table.check()
+
+
+def test_stored_blocks_extend_the_session_that_ends_before_them() -> None:
+    table = SessionTable()
+    note(table, "a", "s", 3)
+    table.continued(3, [30, 31])
+    table.continued(31, [32])
+    table.continued(2, [99])
+    known = table.get("a", "s")
+    assert known is not None
+    assert list(known.keys) == [1, 2, 3, 30, 31, 32]
+    table.check()
+
+
+def test_no_session_is_extended_where_several_end() -> None:
+    table = SessionTable()
+    note(table, "a", "s", 3)
+    note(table, "a", "t", 3)
+    table.continued(3, [30])
+    table.forget("a", "s")
+    table.continued(3, [30])
+    known = table.get("a", "t")
+    assert known is not None
+    assert list(known.keys) == [1, 2, 3]
+    note(table, "a", "t", 3)
+    table.continued(3, [30])
+    known = table.get("a", "t")
+    assert known is not None
+    assert list(known.keys) == [1, 2, 3, 30]
+    table.check()
