@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from gateway.api.fleet_visibility import may_see_load
-from gateway.requests.caller_facts import KEEPS_BODIES, CallerFacts, DecisionCaller, pin_s
+from gateway.requests.caller_facts import KEEPS_BODIES, CallerFacts, DecisionCaller
 from gateway.requests.formats.handoff_bodies import TRANSFER
 from gateway.requests.prompt_keys import KeyedPrompt, has_block_keys
 from kvstore.connector.engine_params import FIELD, LoadInstruction
@@ -40,7 +40,7 @@ def instruction_of(
     if not (pool.loads.follows and _passes_on(facts, merges=merges)):
         return None
     keys = keyed.keys if has_block_keys(keyed) and _may_see_blocks(pool, caller) else ()
-    order = pool.loads.order_of(keys, caller.key.tenant_id, facts.cache_hint, pin_s(facts.cache_hint))
+    order = pool.loads.order_of(keys, caller.key.tenant_id, facts.cache_hint)
     # The client reads the engine's answer, whose report would name nodes.
     return msgspec.structs.replace(order, quiet=True)
 

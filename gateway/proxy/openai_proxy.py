@@ -35,7 +35,7 @@ from gateway.proxy.region_relay import RegionRelay
 from gateway.proxy.request_fields import own_salt, request_of
 from gateway.proxy.service_overflow import ServiceOverflow
 from gateway.requests.affinity import affinity_of
-from gateway.requests.caller_facts import facts_of, pin_s
+from gateway.requests.caller_facts import facts_of
 from gateway.requests.formats.endpoints import BY_PATH
 from gateway.requests.formats.owned_fields import reject_owned
 from gateway.requests.formats.prompt import ChatPrompt, Prompt
@@ -51,10 +51,10 @@ from routing.values.decision import Elsewhere, Rejected
 from routing.values.hop import Hop
 
 if TYPE_CHECKING:
+    from gateway.contracts.stated_hint import StatedHint
     from gateway.gateway import Gateway
     from gateway.pools.pool.live_pool import LivePool
     from gateway.proxy.request_spans import Tracing
-    from kvstore.transfer.frames import CacheHint
 
 MAX_ATTEMPTS = 3
 OVERFLOWING = frozenset({CONNECT, NO_PROGRESS, THROTTLED})
@@ -427,7 +427,7 @@ def _alike(failures: list[AttemptFailure]) -> bool:
 
 
 def _with_order(
-    pool: LivePool, asked: GatewayRequest, keyed: KeyedPrompt, request: ForwardedRequest, hint: CacheHint
+    pool: LivePool, asked: GatewayRequest, keyed: KeyedPrompt, request: ForwardedRequest, hint: StatedHint
 ) -> ForwardedRequest:
     """Return the request with instructions for the KV of its prompt.
 
@@ -436,5 +436,5 @@ def _with_order(
     if request.endpoint.one_token is None or not pool.loads.follows:
         return request
     keys = keyed.keys if has_block_keys(keyed) else ()
-    order = pool.loads.order_of(keys, asked.tenant_id, hint, pin_s(hint))
+    order = pool.loads.order_of(keys, asked.tenant_id, hint)
     return msgspec.structs.replace(request, order=order, keys=keys)

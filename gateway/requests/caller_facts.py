@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any, NamedTuple, cast, get_args
+from typing import Annotated, Any, NamedTuple, get_args
 
 import msgspec
 from msgspec import Meta
 
 from gateway.contracts.snapshot import ApiKeyEntry
+from gateway.contracts.stated_hint import NO_HINT, StatedHint
 from gateway.server.http.json_body import BadBodyError, lax_int, reject_nul_name, typed
 from gateway.server.http.request_head import is_sane_id
 from kvstore.transfer.frames import CacheHint
@@ -37,9 +38,7 @@ AMONG = b"x-gateway-destination-endpoint-subset"
 """The addresses that an endpoint picker's proxy allows, separated by commas. They limit the choice."""
 API, PROXY = "api", "proxy"
 TRACE = (b"traceparent", b"tracestate")
-CONTEXT_CACHE_PIN_S = 3600.0
-"""Seconds for which the blocks of a context cache are pinned after each use."""
-
+_hint = msgspec.json.Decoder(StatedHint).decode
 _HINTS = frozenset(get_args(CacheHint))
 _LONGEST_TTFT_MS, _LONGEST_TPOT_MS, _MAX_DIGITS = 3_600_000, 60_000, 12
 _CLASS = re.compile(rb"[a-z0-9][a-z0-9_.-]{0,31}").fullmatch
@@ -107,7 +106,7 @@ class CallerFacts(msgspec.Struct, frozen=True, gc=False):
     objective: str = ""
     """llm-d's name for a class. It has no effect in pools without this class, as in llm-d."""
     priority: int | None = None
-    cache_hint: CacheHint = "default"
+    cache_hint: StatedHint = NO_HINT
     door: str = ""
     """One of DOORS; empty: the caller names none."""
     client_request_id: str = ""
@@ -175,7 +174,7 @@ def facts_of_headers(headers: Mapping[bytes, bytes]) -> CallerFacts:
         slo_class(headers),
         next((headers[name].decode("latin-1") for name in OBJECTIVE_HEADERS if headers.get(name)), ""),
         None,
-        cache_hint(headers.get(HINT_HEADER, b"default").decode("latin-1"), HINT_HEADER.decode(), "bad_header"),
+        stated_hint(headers.get(HINT_HEADER, b"default").decode("latin-1"), HINT_HEADER.decode(), "bad_header"),
         door if door in DOORS else "",
         client_id.decode() if is_sane_id(client_id) else "",
     )
@@ -202,7 +201,7 @@ def with_fields(facts: CallerFacts, fields: CallerFields) -> CallerFacts:
         fields.slo_class or facts.slo_class,
         facts.objective,
         fields.priority,
-        facts.cache_hint if hint is None else cache_hint(hint, "cache_hint", "bad_field"),
+        facts.cache_hint if hint is None else stated_hint(hint, "cache_hint", "bad_field"),
         facts.door,
         facts.client_request_id,
     )
@@ -232,16 +231,21 @@ def slo_class(headers: Mapping[bytes, bytes]) -> str:
     return value.decode()
 
 
-def cache_hint(value: object, name: str, cause: str) -> CacheHint:
-    """Return the hint whether node managers should keep the prompt's KV (Mooncake §5.2); raise BadBodyError."""
-    if isinstance(value, str) and value in _HINTS:
-        return cast("CacheHint", value)
-    raise BadBodyError(cause, f"Send {name} as one of {', '.join(sorted(_HINTS))}.", param=name)
-
-
-def pin_s(hint: CacheHint) -> float:
-    """Return the seconds for which blocks with this hint are pinned."""
-    return CONTEXT_CACHE_PIN_S if hint == "context_cache" else 0.0
+def stated_hint(value: object, name: str, cause: str) -> StatedHint:
+    """Return the hint in a header or field: a name, or an object with a segment and a time; raise BadBodyError."""
+    try:
+        hint = _hint(msgspec.json.encode({"hint": value} if isinstance(value, str) else value))
+    except (msgspec.DecodeError, TypeError):
+        message = (
+            f"Send {name} as one of {', '.join(sorted(_HINTS))}, or as an object with hint, start, end, and ttl_s."
+        )
+        raise BadBodyError(cause, message, param=name) from None
+    pins = hint.hint == "context_cache"
+    if hint.end is not None and (not pins or hint.end <= hint.start):
+        raise BadBodyError(cause, "Only a context_cache has an end, which is after its start.", param=name)
+    if hint.ttl_s is not None and not pins:
+        raise BadBodyError(cause, "Only a context_cache has a ttl_s.", param=name)
+    return hint
 
 
 def allowed_priority(caller: ApiKeyEntry, asked: int) -> int:

@@ -67,3 +67,21 @@ async def test_a_dead_node_costs_the_load_and_not_the_response(nodes: list[Node]
         answer, record = await fleet.ask(text)
         assert answer["choices"][0]["message"]["content"] == computed["choices"][0]["message"]["content"]
         assert record.load is None or record.load.blocks == 0
+
+
+async def test_the_next_turn_on_the_other_engine_loads_prompt_and_answer(nodes: list[Node], tmp_path: Path) -> None:
+    asked = {"role": "user", "content": words(120, "a conversation that moves")}
+    async with serving(nodes, tmp_path) as fleet:
+        before = fleet.node_blocks("a")
+        await fleet.only("engine-0")
+        first, _ = await fleet.ask("", messages=[asked], max_tokens=100)
+        usage = first["usage"]
+        # The last token was never computed.
+        held = (usage["total_tokens"] - 1) // BLOCK_TOKENS
+        assert held > usage["prompt_tokens"] // BLOCK_TOKENS + 3
+        await until(lambda: fleet.node_blocks("a") >= max(before, 0.0) + held)
+        await fleet.only("engine-1")
+        turns = [asked, {"role": "assistant", "content": first["choices"][0]["message"]["content"]}]
+        second, record = await fleet.ask("", messages=[*turns, {"role": "user", "content": "go on"}])
+        assert record.load is not None
+        assert second["usage"]["prompt_tokens_details"]["cached_tokens"] == held * BLOCK_TOKENS

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from gateway.contracts.snapshot import EngineEntry, PoolEntry
-from kvstore.connector.engine_params import LoadInstruction, packed_keys
+from kvstore.connector.engine_params import MAX_BLOCKS, LoadInstruction, packed_keys
 from kvstore.tiers.block_facts import MAX_TENANT_BYTES
 from routing.ledger.node_loads import NodeLoads
 
 if TYPE_CHECKING:
     from gateway.base.metrics import GatewayMetrics
+    from gateway.contracts.stated_hint import StatedHint
     from gateway.kv.nodes.kv_nodes import KvNodes
-    from kvstore.transfer.frames import CacheHint
 
 _EXACT = "exact"
 
@@ -30,7 +30,7 @@ class PoolLoads:
         self.nodes = nodes
         self.follows = False
         """Whether any engine of the pool has a node manager."""
-        self._exact = False
+        self._exact, self._block_tokens = False, 1
 
     def follow(self, entry: PoolEntry, engines: Sequence[EngineEntry]) -> NodeLoads | None:
         """Apply a new version of the pool; return the loads that routing can count on, None if there are none.
@@ -39,17 +39,25 @@ class PoolLoads:
         """
         homes = {engine.engine_id: engine.kv_node for engine in engines if engine.kv_node}
         self.learned.set_nodes(homes, self.nodes.slot_bytes())
-        self.follows, self._exact = bool(homes), entry.key_source == _EXACT
+        self.follows, self._exact, self._block_tokens = bool(homes), entry.key_source == _EXACT, entry.block_tokens
         return self.learned if homes and self._exact else None
 
     def has_node(self, engine_id: str) -> bool:
         """Return whether a node manager stores what the engine computes."""
         return engine_id in self.learned.homes
 
-    def order_of(self, keys: Sequence[int], tenant_id: str, hint: CacheHint, pin_s: float) -> LoadInstruction:
+    def order_of(self, keys: Sequence[int], tenant_id: str, stated: StatedHint) -> LoadInstruction:
         """Return the part of a prompt's load instruction that is the same for all engines of the pool."""
         packed = packed_keys(keys) if self._exact and keys else ""
-        return LoadInstruction(keys=packed, tenant=tenant_of(tenant_id), hint=hint, pin_s=pin_s)
+        first, end = stated.blocks(self._block_tokens)
+        return LoadInstruction(
+            keys=packed,
+            tenant=tenant_of(tenant_id),
+            hint=stated.hint,
+            hint_from=min(first, MAX_BLOCKS),
+            hint_to=min(end, MAX_BLOCKS),
+            pin_s=stated.pin_s,
+        )
 
     def with_load(self, order: LoadInstruction, blocks: int, holders: Sequence[str]) -> tuple[LoadInstruction, str]:
         """Return (the instruction with the decided load, its first node); "" if no node is available."""

@@ -102,7 +102,7 @@ def test_fields_of_the_body_precede_headers() -> None:
     alone = facts_of(headers, {"model": "m"})
     assert (alone.session_id, alone.parent_session, alone.agent, alone.workflow_id) == ("h", "p", "h", "h")
     assert (alone.ttft_slo_s, alone.tpot_slo_s, alone.slo_class, alone.objective) == (0.9, 0.04, "h", "gold")
-    assert (alone.cache_hint, alone.priority) == ("ephemeral", None)
+    assert (alone.cache_hint.hint, alone.priority) == ("ephemeral", None)
     body = {
         "session_id": "b", "agent": "b", "workflow_id": "w", "ttft_slo_s": 2.5, "tpot_slo_s": 0.1, "slo_class": "b",
         "cache_hint": "context_cache", "priority": "-3",
@@ -110,7 +110,7 @@ def test_fields_of_the_body_precede_headers() -> None:
     both = facts_of(headers, body)
     assert (both.session_id, both.parent_session, both.agent, both.workflow_id) == ("b", "", "b", "w")
     assert (both.ttft_slo_s, both.tpot_slo_s, both.slo_class, both.objective) == (2.5, 0.1, "b", "gold")
-    assert (both.cache_hint, both.priority) == ("context_cache", -3)
+    assert (both.cache_hint.hint, both.priority) == ("context_cache", -3)
 
 
 @pytest.mark.parametrize(
@@ -124,6 +124,10 @@ def test_fields_of_the_body_precede_headers() -> None:
         ({"slo_class": "Gold!"}, "slo_class"),
         ({"cache_hint": "forever"}, "cache_hint"),
         ({"cache_hint": 7}, "cache_hint"),
+        ({"cache_hint": {"hint": "context_cache", "begin": 3}}, "cache_hint"),
+        ({"cache_hint": {"hint": "context_cache", "start": 9, "end": 9}}, "cache_hint"),
+        ({"cache_hint": {"hint": "ephemeral", "end": 9}}, "cache_hint"),
+        ({"cache_hint": {"hint": "ephemeral", "ttl_s": 9}}, "cache_hint"),
     ],
 )
 def test_a_malformed_fact_is_rejected_by_its_name(body: dict[str, Any], param: str) -> None:

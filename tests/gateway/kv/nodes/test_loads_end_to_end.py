@@ -253,6 +253,19 @@ async def test_engines_get_the_callers_cache_hint(tmp_path: Path, hint: str) -> 
             assert not any("cache_hint" in sent for engine in fleet.engines.values() for sent in engine.bodies)
 
 
+async def test_a_context_cache_covers_a_segment_for_a_time(tmp_path: Path) -> None:
+    with a_node("a") as (_, one), a_node("b") as (_, other):
+        async with serving(tmp_path, {"a": one, "b": other}) as fleet:
+            for engine in fleet.engines.values():
+                engine.node = ""
+            await fleet.ask(cache_hint={"hint": "context_cache", "start": 20, "end": 100, "ttl_s": 90})
+            await fleet.ask(cache_hint={"hint": "ephemeral", "start": 40})
+            orders = [order for engine in fleet.engines.values() for order in engine.orders]
+            segments = {(order.hint, order.hint_from, order.hint_to, order.pin_s) for order in orders}
+            # Blocks of 16 tokens that hold a token of the segment.
+            assert segments == {("context_cache", 1, 7, 90.0), ("ephemeral", 2, 0, 0.0)}
+
+
 async def test_an_invalid_hint_is_rejected(tmp_path: Path) -> None:
     with a_node("a") as (_, one), a_node("b") as (_, other):
         async with serving(tmp_path, {"a": one, "b": other}) as fleet:
