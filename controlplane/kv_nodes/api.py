@@ -12,9 +12,9 @@ from rest_framework.response import Response
 from controlplane.fleet.engine_addressing import engine_url_rules
 from controlplane.fleet.engine_url import is_allowed_metrics_url
 from controlplane.kv_nodes.models.kv_move import KvMoveRecord
-from controlplane.kv_nodes.models.kv_node import KvNode, KvNodeState
+from controlplane.kv_nodes.models.kv_node import EVICTION_CHOICES, SSD_CHOICES, KvNode, KvNodeState
 from controlplane.kv_nodes.moves import visible_kv_moves
-from controlplane.kv_nodes.registration import delete_kv_node, report_node, visible_kv_nodes
+from controlplane.kv_nodes.registration import choose_rules, delete_kv_node, report_node, visible_kv_nodes
 from controlplane.kv_nodes.unpinning import unpin
 from controlplane.platform.api.listing import Listing, contains, exact, moment, one_of
 from controlplane.platform.api.strict_fields import ChangeBody, Document, Input, ModelShape, Text, WholeNumber
@@ -50,6 +50,8 @@ class KvNodeShape(ModelShape):
             "dram_bytes",
             "ssd_bytes",
             "slot_bytes",
+            "eviction",
+            "ssd_policy",
             "state",
             "received_at",
             "report",
@@ -86,6 +88,20 @@ class KvPinName(ChangeBody):
 
     name = Text(max_length=64, help_text="`name` of the pin in `report.pins`.")
     tenant = Text(max_length=64, allow_blank=True, help_text="`tenant` of the pin.")
+
+
+class KvNodeRules(ChangeBody):
+    """Rules for a running node. Empty: as it was started."""
+
+    eviction = serializers.ChoiceField(
+        choices=EVICTION_CHOICES, allow_blank=True, required=False, help_text="Which block it evicts first."
+    )
+    ssd_policy = serializers.ChoiceField(
+        choices=SSD_CHOICES,
+        allow_blank=True,
+        required=False,
+        help_text="Blocks that it copies to SSD: all, or those pinned and those that arrive while DRAM is nearly full.",
+    )
 
 
 class _Nodes(Objects):
@@ -125,6 +141,13 @@ class KvNodeUnpin(_Nodes, Verb):
 
     verb = staticmethod(unpin)
     bodies = by_method(POST=KvPinName)
+
+
+class KvNodeRulesView(_Nodes, Verb):
+    """Choose a node's eviction rule and SSD policy. The node receives them with its next report."""
+
+    verb = staticmethod(choose_rules)
+    bodies = by_method(POST=KvNodeRules)
 
 
 class KvMoveShape(ModelShape):

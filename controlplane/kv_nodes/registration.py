@@ -29,7 +29,9 @@ from kvstore.node.node_report import NodeReport
 from routing.values.prepared_struct import prepared
 
 MAX_NODES = 1024
-NODE_FIELDS = fields_but(KvNode, "name")
+CHOSEN_FIELDS = ("eviction", "ssd_policy")
+"""Fields that operators choose. All others come from the node."""
+NODE_FIELDS = fields_but(KvNode, "name", *CHOSEN_FIELDS)
 
 
 class OlderIncarnationError(ConflictError):
@@ -122,6 +124,16 @@ def delete_kv_node(node: KvNode, *, actor: Actor, expected: int | None = None, w
     if node.state in LIVE:
         raise InUseError(f"KV node {node} is {node.get_state_display().lower()}; stop it first.")
     recorded_change.delete(node, "kv_node.delete", actor=actor, expected=expected, why=why)
+
+
+def choose_rules(node: KvNode, *, actor: Actor, expected: int | None = None, why: str = "", **chosen: str) -> KvNode:
+    """Choose a node's eviction rule and SSD policy (CHOSEN_FIELDS), which it applies with its next report.
+
+    Empty: as the node was started. Raises NotAllowedError, StaleRevisionError, InvalidFieldsError.
+    """
+    require(actor, Role.OPERATOR)
+    check_names(chosen, CHOSEN_FIELDS)
+    return recorded_change.change(node, chosen, "kv_node.rules", actor=actor, expected=expected, why=why)
 
 
 def visible_kv_nodes(actor: Actor) -> QuerySet[KvNode]:

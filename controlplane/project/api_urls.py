@@ -85,6 +85,7 @@ urlpatterns = [
     path("v1/engines/<plain_id:engine_id>/state", engines.EngineState.as_view()),
     path("v1/kv_nodes", kv_nodes.KvNodesView.as_view()),
     path("v1/kv_nodes/<plain_id:name>", kv_nodes.OneKvNode.as_view()),
+    path("v1/kv_nodes/<plain_id:name>/rules", kv_nodes.KvNodeRulesView.as_view()),
     path("v1/kv_nodes/<plain_id:name>/unpin", kv_nodes.KvNodeUnpin.as_view()),
     path("v1/kv_moves", kv_nodes.KvMovesView.as_view()),
     path("v1/tenants", api_keys.TenantsView.as_view()),

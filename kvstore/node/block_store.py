@@ -58,7 +58,7 @@ class BlockStore:
         self._on_changes = on_changes
         self.on_stored: Callable[[bytes], None] = lambda _key: None
         """Called with the key of each committed block, to write it through to SSD."""
-        self.lock = threading.Lock()
+        self.lock, self.eviction = threading.Lock(), settings.eviction
         self._pause = threading.Event()
         self.catalog = BlockCatalog(settings, random.Random(incarnation))
         self.transactions = Transactions(self.catalog)
@@ -176,6 +176,12 @@ class BlockStore:
                 self.catalog.close_read(records)
             self.settle()
 
+    def evict_by(self, name: str) -> None:
+        """Evict by another rule of EVICTIONS from here on. Raises ValueError."""
+        with self.lock:
+            self.catalog.evict_by(name)
+            self.eviction = name
+
     def write_through(self, key: bytes) -> bool:
         """Copy a block from DRAM to SSD. Return False if the disk rejected it."""
         file = self.slot_file
@@ -221,6 +227,9 @@ class BlockStore:
             pinned = self.catalog.pin(keys, now + seconds, now) if seconds > 0 else self.catalog.unpin(keys)
             records = self.catalog.open_read(keys)
         self._describe_all(records)
+        for key in keys if seconds > 0 else ():
+            # Pinned blocks leave DRAM only if SSD has them.
+            self.on_stored(key)
         return pinned
 
     def pins(self) -> list[PinnedPrefix]:

@@ -20,6 +20,7 @@ from pathlib import Path
 from kvstore.keys.keyring import Keyring
 from kvstore.node.node_manager import NodeManager, NodeSettings
 from kvstore.node.registration import is_address
+from kvstore.node.write_through import ALL, SSD_POLICIES
 from kvstore.tiers.eviction import EVICTIONS
 from kvstore.tiers.slot_file import SlotFileInUseError
 from kvstore.transactions.catalog_settings import CatalogSettings
@@ -84,6 +85,7 @@ def settings_of(options: argparse.Namespace) -> NodeSettings:
         register_bearer=os.environ.get("HEADWAY_API_KEY", ""),
         tls=tls,
         drain_s=options.drain_s,
+        ssd_policy=options.ssd_policy,
         pull_bytes_per_s=options.pull_mib_s * (1 << 20),
     )
 
@@ -150,6 +152,12 @@ def parser(prog: str) -> argparse.ArgumentParser:
     )
     add("--slot-kib", type=int, default=1024, help="maximum block size")
     add("--eviction", choices=sorted(EVICTIONS), default="leaf_lru")
+    add(
+        "--ssd-policy",
+        choices=SSD_POLICIES,
+        default=ALL,
+        help="blocks that are copied to SSD: all, or those pinned and those that arrive while DRAM is nearly full",
+    )
     add("--tenant-quota-percent", type=int, default=100, help="maximum share of both tiers per tenant")
     add("--pin-quota-percent", type=int, default=10, help="maximum share of both tiers that a tenant can pin")
     add("--max-age-hours", type=float, default=24.0, help="maximum age of a block")

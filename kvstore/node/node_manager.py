@@ -18,7 +18,8 @@ from kvstore.node.node_reporting import report_of
 from kvstore.node.node_service import NodeService
 from kvstore.node.pull_pace import PullPace
 from kvstore.node.registration import NodeEntry, Registration
-from kvstore.node.write_through import WriteThrough
+from kvstore.node.write_through import ALL, SSD_POLICIES, WriteThrough
+from kvstore.tiers.eviction import EVICTIONS
 from kvstore.transactions.catalog_settings import CatalogSettings
 from kvstore.transfer.tls import TlsFiles
 from kvstore.transfer.transfer_client import TransferClient
@@ -46,6 +47,7 @@ class NodeSettings(msgspec.Struct, frozen=True, kw_only=True):
     register_bearer: str = ""
     tls: TlsFiles | None = None
     drain_s: float = 30.0
+    ssd_policy: str = ALL
     pull_bytes_per_s: float = 0.0
     """Maximum bytes per second of pulls that no request waits for, 0 for no limit."""
 
@@ -71,6 +73,7 @@ class NodeManager:
             self.events.add,
         )
         self.write_through = WriteThrough(self.store)
+        self.write_through.policy = settings.ssd_policy
         self.client = TransferClient(settings.keyring, time.monotonic, settings.tls, name=settings.node_id)
         pace = PullPace(settings.pull_bytes_per_s, time.monotonic, self._stopping.wait)
         service = NodeService(self.store, self.client, lambda: self.events.published, pace)
@@ -126,6 +129,19 @@ class NodeManager:
             self.client.close_idle()
             self.server.close_late()
 
+    def follow(self, eviction: str, ssd_policy: str) -> bool:
+        """Apply the eviction rule and the SSD policy chosen by an operator; return whether one changed.
+
+        Empty: as started. A name that this version does not know is ignored.
+        """
+        eviction, ssd_policy = eviction or self._settings.catalog.eviction, ssd_policy or self._settings.ssd_policy
+        before = self.store.eviction, self.write_through.policy
+        if eviction != before[0] and eviction in EVICTIONS:
+            self.store.evict_by(eviction)
+        if ssd_policy in SSD_POLICIES:
+            self.write_through.policy = ssd_policy
+        return before != (self.store.eviction, self.write_through.policy)
+
     def _registered(self, incarnation: int) -> Registration:
         settings, catalog = self._settings, self._settings.catalog
         host = settings.advertise or settings.host
@@ -141,4 +157,6 @@ class NodeManager:
             slot_bytes=catalog.slot_bytes,
         )
         report = partial(report_of, self.store, self.server, self.write_through, settings.keyring)
-        return Registration(settings.register_url, settings.register_bearer, entry, report, self.store.unpin)
+        return Registration(
+            settings.register_url, settings.register_bearer, entry, report, self.store.unpin, self.follow
+        )

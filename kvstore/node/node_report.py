@@ -87,5 +87,9 @@ class NodeReport(msgspec.Struct, frozen=True, kw_only=True):
     more_pins: _Count = 0
     pin_quota_bytes: _Count = 0
     """Maximum bytes that each tenant can pin on the node."""
+    eviction: Annotated[str, Meta(max_length=32)] = ""
+    """The rule by which it evicts (kvstore.tiers.eviction). Empty if not reported."""
+    ssd_policy: Annotated[str, Meta(max_length=32)] = ""
+    """Which blocks it copies to SSD (kvstore.node.write_through). Empty if not reported."""
     secrets: HeldSecrets | None = None
     """Secrets shared with its clients, None if not reported."""

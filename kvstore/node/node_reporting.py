@@ -74,5 +74,7 @@ def report_of(store: BlockStore, server: TransferServer, write_through: WriteThr
             ],
             more_pins=max(0, len(pins) - MAX_PINS),
             pin_quota_bytes=catalog.usage.pin_quota_bytes,
+            eviction=store.eviction,
+            ssd_policy=write_through.policy if store.slot_file is not None else "",
             secrets=held_secrets(keyring),
         )

@@ -54,6 +54,10 @@ class RegistrationAnswer(msgspec.Struct, frozen=True):
 
     unpin: Annotated[list[PinName], Meta(max_length=MAX_PINS)] = []
     """Pins that an operator ended, repeated until a report no longer lists them."""
+    eviction: str = ""
+    """The eviction rule that an operator chose; empty: the node's own."""
+    ssd_policy: str = ""
+    """The SSD policy that an operator chose; empty: the node's own."""
 
 
 class Registration:
@@ -66,9 +70,13 @@ class Registration:
         entry: NodeEntry,
         report: Callable[[], NodeReport],
         unpin: Callable[[bytes, str], int],
+        follow: Callable[[str, str], bool] = lambda _eviction, _ssd_policy: False,
     ) -> None:
-        """Set up the thread. `unpin` ends a tenant's pin by its name and returns the number of its blocks."""
-        self._report, self._unpin = report, unpin
+        """Set up the thread. `unpin` ends a tenant's pin by its name and returns the number of its blocks.
+
+        `follow` applies the eviction rule and the SSD policy that operators chose, and returns whether one changed.
+        """
+        self._report, self._unpin, self._follow = report, unpin, follow
         self._url, self._bearer, self._entry = urlsplit(url), bearer, entry
         self._changed, self._stop = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, name="kv-registration", daemon=True)
@@ -126,7 +134,8 @@ class Registration:
             raise OSError("the response is invalid") from error
         finally:
             connection.close()
-        if [pin for pin in decoded.unpin if self._unpin(bytes.fromhex(pin.name), pin.tenant)]:
+        ended = [pin for pin in decoded.unpin if self._unpin(bytes.fromhex(pin.name), pin.tenant)]
+        if self._follow(decoded.eviction, decoded.ssd_policy) or ended:
             # The gateway that ordered it sees it with the next report.
             self._changed.set()
 

@@ -17,7 +17,7 @@ from kvstore.tiers.block_facts import DRAM, SSD, BlockFacts, Medium
 from kvstore.tiers.block_header import BlockHeader, restored_blocks
 from kvstore.tiers.eviction import eviction_order
 from kvstore.tiers.free_slots import FreeSlots, Tier
-from kvstore.transactions.block_record import BlockChange, BlockRecord, ClearedSlot
+from kvstore.transactions.block_record import BlockChange, BlockRecord, ClearedSlot, order_by
 from kvstore.transactions.catalog_settings import CatalogSettings
 from kvstore.transactions.expected_blocks import Expected, ExpectedBlocks
 from kvstore.transactions.tenant_usage import TenantUsage
@@ -39,14 +39,13 @@ class BlockCatalog:
         self._records: dict[bytes, BlockRecord] = {}
         self._named: dict[int, tuple[bytes, ...]] = {}
         self._due: list[tuple[float, int, bytes]] = []
-        self._number = 0
+        self._rng, self._number, self._now = rng, 0, 0.0
         self._changes: list[BlockChange] = []
         self._cleared: list[ClearedSlot] = []
         self._clearing: dict[tuple[Medium, int], ClearedSlot] = {}
         self._unclean: list[ClearedSlot] = []
         self._leaving: set[BlockRecord] = set()
         self.expected = ExpectedBlocks()
-        self._now = 0.0
 
     # What is held ---------------------------------------------------------------------------------
 
@@ -138,6 +137,10 @@ class BlockCatalog:
             self._settle(record)
 
     # New blocks and copies ------------------------------------------------------------------------
+
+    def evict_by(self, name: str) -> None:
+        """Evict by another rule. It knows of each block only its last use. Raises ValueError."""
+        order_by(name, self._tiers, self._records.values(), self._rng)
 
     def can_take(self, blocks: int) -> bool:
         """Return whether this many DRAM slots can be freed."""

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import random
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
 import msgspec
 
 from kvstore.tiers.block_facts import DRAM, SSD, BlockFacts, Medium
+from kvstore.tiers.eviction import eviction_order
+from kvstore.tiers.free_slots import Tier
 
 
 @dataclass(slots=True, eq=False)
@@ -51,6 +55,19 @@ class BlockRecord:
         """Return whether its copy in a tier can be evicted. A pinned block needs a copy on SSD to leave DRAM."""
         offloaded = medium == DRAM and SSD in self.slots
         return self.visible and not self.busy and (not self.pinned_until or offloaded)
+
+
+def order_by(name: str, tiers: Mapping[Medium, Tier], records: Iterable[BlockRecord], rng: random.Random) -> None:
+    """Give the tiers a new eviction order. `records` come in the order of their arrival. Raises ValueError."""
+    held = list(records)
+    for medium, tier in tiers.items():
+        tier.order = eviction_order(name, tier.free.slots, rng)
+        there = [record for record in held if medium in record.slots]
+        for record in there:
+            tier.order.add(record.facts.key, record.facts.parent)
+        for record in sorted(there, key=lambda item: item.used_at):
+            tier.order.touch([record.facts.key])
+            tier.order.set_evictable(record.facts.key, record.may_leave(medium))
 
 
 class BlockChange(msgspec.Struct, frozen=True, gc=False):

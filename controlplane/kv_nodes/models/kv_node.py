@@ -21,6 +21,10 @@ class KvNodeState(models.TextChoices):
     SILENT = "silent", "Silent"
 
 
+EVICTION_CHOICES = (("leaf_lru", "Leaf-LRU"), ("rlt", "RLT"))
+"""Rules of kvstore.tiers.eviction, with their titles."""
+SSD_CHOICES = (("write_through", "All blocks"), ("peaks", "Pinned blocks and peaks"))
+"""Policies of kvstore.node.write_through, with their titles."""
 LIVE = (KvNodeState.SERVING, KvNodeState.DRAINING)
 """States in which a node is published."""
 
@@ -44,6 +48,10 @@ class KvNode(RevisedModel):
     dram_bytes = models.BigIntegerField(default=0, validators=[MinValueValidator(0)])
     ssd_bytes = models.BigIntegerField(default=0, validators=[MinValueValidator(0)])
     slot_bytes = models.BigIntegerField(default=0, validators=[MinValueValidator(0)])
+    eviction = models.CharField(max_length=32, blank=True, choices=EVICTION_CHOICES)
+    """The rule that operators chose; empty: the node's own. The answer to its next report has it."""
+    ssd_policy = models.CharField(max_length=32, blank=True, choices=SSD_CHOICES)
+    """The SSD policy that operators chose; empty: the node's own."""
     state = models.CharField(max_length=16, choices=KvNodeState.choices, default=KvNodeState.GONE)
 
     class Meta:

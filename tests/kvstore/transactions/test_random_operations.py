@@ -7,6 +7,7 @@ import random
 import pytest
 
 from kvstore.tiers.block_facts import DRAM, SSD, BlockFacts, Medium
+from kvstore.tiers.eviction import EVICTIONS
 from kvstore.transactions.block_record import BlockRecord
 from kvstore.transactions.transactions import Allocation, Transactions
 from tests.kvstore.kv_blocks import catalog, facts, key
@@ -31,7 +32,7 @@ class RandomNode:
         self.number += 1
         names = self.rng.sample(range(24), self.rng.randint(1, 4))
         often = (self.store, self.store, self.allocate, self.write, self.end_write, self.commit, self.copy) * 2
-        others = (self.reuse, self.abort, self.read, self.end_read, self.pin, self.leave, self.expire)
+        others = (self.reuse, self.abort, self.read, self.end_read, self.pin, self.leave, self.expire, self.order)
         self.rng.choice(often + others)(names)
         if self.rng.random() < 0.5:
             clear(self.held)
@@ -118,6 +119,9 @@ class RandomNode:
     def expire(self, _names: list[int]) -> None:
         self.transactions.expire(self.now)
         self.held.expire(self.now)
+
+    def order(self, _names: list[int]) -> None:
+        self.held.evict_by(self.rng.choice(list(EVICTIONS)))
 
     def _begin(self, reused: list[bytes], new: list[BlockFacts]) -> None:
         lease_s = self.rng.uniform(0, 15)
