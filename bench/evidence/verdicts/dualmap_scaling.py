@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from statistics import fmean
 from typing import Any
 
 from bench.evidence.chapters.automation import automation_live
@@ -21,7 +22,6 @@ from bench.evidence.chapters.automation.elasticity import (
 from bench.evidence.chapters.capacity import admission
 from bench.evidence.measure.automation.elasticity import FEW, FIXED_QPS, MANY, PHASES
 from bench.evidence.measure.capacity import overload as measured
-from bench.evidence.store import load
 from bench.evidence.verdicts.verdict import Judged, judged
 
 _ATTAINMENT = 0.9
@@ -99,19 +99,22 @@ def live() -> Judged:
 
 
 def bottleneck() -> Judged:
-    """The decode-bottleneck correction on co-located engines."""
-    shares = {
-        rule: [load("overload").number("slo_share", kind="bottleneck", rule=rule, on=on) for on in (False, True)]
-        for rule in measured.RULES
-    }
-    gains = [100 * gain for rule in measured.RULES for gain in admission.seed_gains("bottleneck", rule=rule)]
-    before, after = shares["dual_map"]
+    """The decode-bottleneck correction on co-located engines, at each load.
+
+    Partly reproduced if it gains half a point on time somewhere, and costs more than half a point nowhere. Never
+    reproduced, because D is not the paper's (decision 96).
+    """
+    rows: list[dict[str, Any]] = []
+    for qps, answers in measured.CONTENTION:
+        before, after = (
+            fmean(admission.seed_shares("bottleneck", on=on, qps=qps, answers=answers)) for on in (False, True)
+        )
+        rows.append({"qps": qps, "answers": answers, "before": before, "after": after})
+    gains = [row["after"] - row["before"] for row in rows]
+    harmless = min(gains) >= -0.005
     return {
-        "qps": measured.CONTENTION_QPS,
         "after_s": measured.AFTER_S,
-        "shares": shares,
-        "seeds": len(measured.SEEDS),
-        "gains": gains,
-        "alone": admission.seed_shares("bottleneck", on=False, rule="dual_map"),
-        "verdict": judged(reproduced=after > before + 0.02),
+        "rows": rows,
+        "seeds": len(measured.CONTENTION_SEEDS),
+        "verdict": judged(reproduced=False, partly=harmless and max(gains) >= 0.005),
     }

@@ -112,12 +112,12 @@ def fewer_than_early(mode: str) -> list[bool]:
     return [ours < early for ours, early in pairs]
 
 
-def seed_shares(kind: str, *, on: bool, **wanted: str) -> list[float]:
+def seed_shares(kind: str, *, on: bool, **wanted: object) -> list[float]:
     """Return the share on time of each seed."""
     return list(load("overload").find(kind=kind, on=on, **wanted)["slo_share_by_seed"])
 
 
-def seed_gains(kind: str, **wanted: str) -> list[float]:
+def seed_gains(kind: str, **wanted: object) -> list[float]:
     """Return the gains on the same seed."""
     pairs = zip(seed_shares(kind, on=False, **wanted), seed_shares(kind, on=True, **wanted), strict=True)
     return [after - before for before, after in pairs]
