@@ -218,7 +218,10 @@ class HeadwayConnector(KVConnectorBase_V1):
         if request.skip_reading_prefix_cache:
             return 0, False
         tokens = self._scheduler.matched(request, num_computed_tokens, time.monotonic())
-        return tokens, bool(tokens) and not self._scheduler.is_layered(request.request_id)
+        layered = self._scheduler.is_layered(request.request_id)
+        if layered:
+            logger.debug("%s loads %d tokens layer by layer", request.request_id, tokens)
+        return tokens, bool(tokens) and not layered
 
     @override
     def update_state_after_alloc(self, request: Any, blocks: Any, num_external_tokens: int) -> None:

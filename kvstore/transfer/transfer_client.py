@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
-from typing import Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import msgspec
 import xxhash
@@ -109,26 +108,16 @@ class Received(NamedTuple):
         return "failed" if next(iter(self.verdicts.values()), "missing") == "down" else "missing"
 
 
-class _Stream:
-    """Blocks that arrive in parts. Mutable: the digests of the bytes so far, and the announced checksums."""
+class _Part(NamedTuple):
+    """Bytes of each block, of which others arrived before."""
 
-    def __init__(self, holder: str, wanted: Sequence[Wanted], size: int) -> None:
-        self.holder, self.wanted = holder, wanted
-        self.buffers = [memoryview(bytearray(size)) if item.into is None else item.into[:size] for item in wanted]
-        self.digests = [xxhash.xxh3_128() for _ in wanted]
-        self._checksums: dict[int, bytes] = {}
-
-    def agrees(self, indices: Sequence[int], checksums: Sequence[bytes]) -> bool:
-        """Return whether these parts are of the same blocks as the previous ones."""
-        pairs = zip(indices, checksums, strict=False)
-        return all(self._checksums.setdefault(index, checksum) == checksum for index, checksum in pairs)
-
-    def verified(self) -> list[Fetched | None]:
-        """Return the blocks whose bytes match their checksums."""
-        return [
-            Fetched(buffer, self._checksums[index], self.holder) if digest.digest() == self._checksums[index] else None
-            for index, (buffer, digest) in enumerate(zip(self.buffers, self.digests, strict=True))
-        ]
+    offset: int
+    length: int
+    last: bool
+    before: Sequence[Any]
+    """Digests of the blocks up to this part."""
+    after: list[Any]
+    """Digests up to and including this part, once it has arrived."""
 
 
 class TransferSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -207,24 +196,30 @@ class TransferClient:
     def stream(
         self, holder: str, wanted: Sequence[Wanted], ends: Sequence[int], arrived: Callable[[int], None]
     ) -> Received:
-        """Return blocks of one size from one holder, read in parts: of all blocks the bytes up to the first end, etc.
+        """Return blocks of one size from one holder, read in parts into their buffers.
 
-        `arrived` is called with each part's number once its bytes are in the blocks' buffers, and before they can be
-        verified. Ends early, without any block, if the holder lacks a block.
+        Part i has the bytes of all blocks up to `ends[i]`. `arrived(i)` is called once they are in the buffers, and
+        before they can be verified. Without all blocks, the stream ends and returns none.
         """
-        stream = _Stream(holder, wanted, ends[-1])
-        verdict: Verdict = "down"
-        blocks: list[Fetched | None] = [None] * len(wanted)
+        came: list[Fetched | None] = [None] * len(wanted)
         with self._lock:
             usable = self._quarantine.usable(holder, self._clock())
-        with contextlib.suppress(PeerError, TimeoutError):
-            if usable:
-                whole = self._all_parts(stream, ends, arrived)
-                verdict = "corrupt" if whole else "missing"
-                if whole:
-                    blocks = stream.verified()
-                    self._suspect(holder, [item.key for item, block in zip(wanted, blocks, strict=True) if not block])
-        return Received(blocks, {holder: verdict} if None in blocks else {})
+        digests = [xxhash.xxh3_128() for _ in wanted]
+        for number, (begin, end) in enumerate(pairwise((0, *ends))):
+            part = _Part(begin, end - begin, end == ends[-1], digests, [*digests])
+            views = [Wanted(item.key, item.into and item.into[begin:end]) for item in wanted]
+            came = [None] * len(wanted)
+            indices, priority = [*range(len(wanted))], FlowPriority.REQUEST
+            verdict = self._get_from(holder, views, came, indices, priority, part) if usable else "down"
+            if None in came and verdict != "corrupt":
+                return Received([None] * len(wanted), {holder: verdict})
+            arrived(number)
+            digests = part.after
+        whole = [
+            block and Fetched(item.into or block.payload, block.checksum, holder)
+            for item, block in zip(wanted, came, strict=True)
+        ]
+        return Received(whole, {holder: "corrupt"} if None in came else {})
 
     def put(
         self,
@@ -258,11 +253,12 @@ class TransferClient:
         fetched: list[Fetched | None],
         missing: list[int],
         priority: FlowPriority,
+        part: _Part | None = None,
     ) -> Verdict:
         """Request the missing blocks from one holder. Return why it did not send the ones that are still missing."""
         verdict: Verdict = "missing"
         while missing:
-            piece = partial(self._piece, holder, wanted, fetched, missing, priority)
+            piece = partial(self._piece, holder, wanted, fetched, missing, priority, part)
             try:
                 answered, corrupt = self._over(holder, piece)
             except (PeerError, TimeoutError):
@@ -278,6 +274,7 @@ class TransferClient:
         fetched: list[Fetched | None],
         missing: list[int],
         priority: FlowPriority,
+        part: _Part | None,
         connection: Connection,
     ) -> tuple[int, bool]:
         """Receive the first missing blocks. Return the number of answered blocks, and whether one was corrupt."""
@@ -288,7 +285,8 @@ class TransferClient:
         suspects = []
         with self._flow.moving(priority, size, self._settings.timeout_s):
             began = self._clock()
-            connection.send(Get([wanted[index].key for index in asked], limit, int(priority), self._learned(holder)))
+            keys = [wanted[index].key for index in asked]
+            connection.send(Get(keys, limit, int(priority), self._learned(holder), *(part[:2] if part else ())))
             answer, received = connection.receive()
             if not isinstance(answer, Blocks) or not 0 < len(answer.lengths) <= len(asked):
                 raise PeerError("the node sent an unexpected response to a get")
@@ -302,67 +300,26 @@ class TransferClient:
                 view = memoryview(bytearray(length)) if into is None else into[:length]
                 # A piece that is requested again overwrites the buffer.
                 fetched[index] = None
-                if connection.receive_payload(view) == checksum:
+                # A copy, as an exchange over a closed connection is repeated.
+                digest = part.before[index].copy() if part else xxhash.xxh3_128()
+                whole = connection.receive_payload(view, digest)
+                if part:
+                    part.after[index] = digest
+                if whole == checksum or (part and not part.last):
                     fetched[index] = Fetched(view, checksum, holder)
                 else:
                     suspects.append(wanted[index].key)
             seconds = self._clock() - began
         with self._lock:
-            self._observe(holder, received, seconds)
+            if holder not in self.links and len(self.links) >= _MAX_LINKS:
+                self.links.pop(next(iter(self.links)))
+            self.links.setdefault(holder, LinkRate()).observe(received, seconds)
             self.corrupt += len(suspects)
         # After the piece, when the connection has no bytes of it left.
         for key in suspects:
             connection.send(Suspect(key))
             connection.receive()
         return len(answer.lengths), bool(suspects)
-
-    def _all_parts(self, stream: _Stream, ends: Sequence[int], arrived: Callable[[int], None]) -> bool:
-        """Receive all parts. Return False at the first missing block."""
-        for number, (begin, end) in enumerate(pairwise((0, *ends))):
-            done = 0
-            while done < len(stream.wanted):
-                asked = range(done, len(stream.wanted))
-                came = self._over(stream.holder, partial(self._part, stream, asked, begin, end - begin))
-                if not came:
-                    return False
-                done += came
-            arrived(number)
-        return True
-
-    def _part(self, stream: _Stream, asked: range, begin: int, size: int, connection: Connection) -> int:
-        """Receive a part of the first of the asked blocks. Return how many, 0 if one of them is missing."""
-        limit, priority = self._settings.piece_bytes, FlowPriority.REQUEST
-        asked = asked[: min(MAX_KEYS, max(1, limit // size))]
-        with self._flow.moving(priority, len(asked) * size, self._settings.timeout_s):
-            began = self._clock()
-            keys = [stream.wanted[index].key for index in asked]
-            connection.send(Get(keys, limit, int(priority), self._learned(stream.holder), begin, size))
-            answer, received = connection.receive()
-            if not isinstance(answer, Blocks) or not 0 < len(answer.lengths) <= len(asked):
-                raise PeerError("the node sent an unexpected response to a get")
-            if set(answer.lengths) != {size} or not stream.agrees(asked, answer.checksums):
-                connection.discard(received)
-                return 0
-            # Copies, as an exchange over a closed connection is repeated.
-            digests = [stream.digests[index].copy() for index in asked[: len(answer.lengths)]]
-            for index, digest in zip(asked, digests, strict=False):
-                connection.receive_payload(stream.buffers[index][begin : begin + size], digest)
-            seconds = self._clock() - began
-        stream.digests[asked.start : asked.start + len(digests)] = digests
-        with self._lock:
-            self._observe(stream.holder, received, seconds)
-        return len(digests)
-
-    def _suspect(self, holder: str, keys: Sequence[bytes]) -> None:
-        with self._lock:
-            self.corrupt += len(keys)
-        for key in keys:
-            self.call(holder, Suspect(key))
-
-    def _observe(self, holder: str, size: int, seconds: float) -> None:
-        if holder not in self.links and len(self.links) >= _MAX_LINKS:
-            self.links.pop(next(iter(self.links)))
-        self.links.setdefault(holder, LinkRate()).observe(size, seconds)
 
     def _learned(self, holder: str) -> float:
         """Return the measured rate of the link to a holder, 0 before its first large transfer."""

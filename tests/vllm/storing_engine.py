@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,13 @@ from tests.vllm.real_engine import RealEngine
 from tests.vllm.stored_blocks import SECRET, StoreProcess
 
 
-def storing_engine(store: StoreProcess, log: Path, **settings: Any) -> RealEngine:
-    """Return an engine that stores its blocks at a node and follows each load order; tests start it."""
+def storing_engine(
+    store: StoreProcess, log: Path, *flags: str, options: Mapping[str, Any] | None = None, **settings: Any
+) -> RealEngine:
+    """Return an engine that stores its blocks at a node and follows each load order; tests start it.
+
+    `options` are of the connector, `flags` of the engine.
+    """
     transfer = {
         "kv_connector": "HeadwayConnector",
         "kv_connector_module_path": "kvstore.connector.vllm_connector",
@@ -25,7 +31,8 @@ def storing_engine(store: StoreProcess, log: Path, **settings: Any) -> RealEngin
             "max_load_ratio": 0,
             "ask_node": True,
             "lookup_timeout_s": 30.0,
+            **(options or {}),
         },
     }
-    settings = {"flags": ("--kv-transfer-config", json.dumps(transfer)), "PYTHONPATH": str(ROOT), **settings}
+    settings = {"flags": ("--kv-transfer-config", json.dumps(transfer), *flags), "PYTHONPATH": str(ROOT), **settings}
     return RealEngine(PYTHON, MODEL, log, HEADWAY_KV_SECRET=SECRET, **settings)

@@ -420,13 +420,16 @@ def test_facts_without_a_checksum_are_rejected() -> None:
         assert client.put(address(manager), [(bare, payload("a"))]) == TransferRejected("checksum")
 
 
+def streamed(*names: object) -> list[Wanted]:
+    return [Wanted(key(name), memoryview(bytearray(1000))) for name in names]
+
+
 def test_streamed_parts_are_transferred_in_pieces_and_count_as_one_read() -> None:
     settings = TransferSettings(piece_bytes=700)
     with node(slots={"dram_slots": 32}) as manager, a_client(settings=settings) as client:
         put(client, manager, *range(20))
-        wanted = [Wanted(key(name)) for name in range(20)]
         parts: list[int] = []
-        received = client.stream(address(manager), wanted, [300, 600, 1000], parts.append)
+        received = client.stream(address(manager), streamed(*range(20)), [300, 600, 1000], parts.append)
         assert [bytes(item.payload) if item else None for item in received.blocks] == [
             bytes(payload(name)) for name in range(20)
         ]
@@ -440,7 +443,7 @@ def test_a_stream_with_a_flipped_bit_returns_the_other_blocks_and_the_node_drops
         record = manager.store.catalog.find(key("b"))
         assert record is not None
         manager.store.arena.view(record.slots[DRAM], 1000)[700] ^= 1
-        received = client.stream(address(manager), [Wanted(key(name)) for name in NAMES], [500, 1000], lambda _: None)
+        received = client.stream(address(manager), streamed(*NAMES), [500, 1000], lambda _: None)
         assert [item is None for item in received.blocks] == [False, True, False]
         assert received.verdicts == {address(manager): "corrupt"}
         assert (client.corrupt, manager.store.catalog.find(key("b"))) == (1, None)
@@ -450,7 +453,7 @@ def test_a_stream_of_blocks_of_another_size_has_no_part() -> None:
     parts: list[int] = []
     with node() as manager, a_client() as client:
         put(client, manager, *NAMES)
-        received = client.stream(address(manager), [Wanted(key(name)) for name in NAMES], [500, 1001], parts.append)
+        received = client.stream(address(manager), streamed(*NAMES), [500, 1001], parts.append)
         assert (parts, received.blocks) == ([0], [None, None, None])
-        gone = client.stream("127.0.0.1:1", [Wanted(key("a"))], [500, 1000], parts.append)
+        gone = client.stream("127.0.0.1:1", streamed("a"), [500, 1000], parts.append)
         assert (gone.reason, parts) == ("failed", [0])
