@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -102,7 +103,7 @@ def settings_in(extra_config: Mapping[str, Any]) -> ConnectorSettings:
 
 
 _WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".gguf")
-_WHOLE = ("config.json", "quantize_config.json", "hf_quant_config.json")
+_WHOLE = ("config.json", "quantize_config.json", "hf_quant_config.json", "adapter_config.json")
 _SAMPLES, _SAMPLE_BYTES = 64, 4096
 
 
@@ -127,6 +128,13 @@ def weight_revision(folder: Path) -> str:
                 file.seek(max(0, size - _SAMPLE_BYTES) * number // (_SAMPLES - 1))
                 _add(digest, "", file.read(_SAMPLE_BYTES))
     return digest.hexdigest()
+
+
+@lru_cache(maxsize=1024)
+def adapter_revision(name: str, folder: Path, number: int) -> str:
+    """Return what distinguishes a LoRA adapter from others of the same name, as of its first use under this number."""
+    # The files can be replaced while the engine still computes with what it has loaded.
+    return f"{name} {weight_revision(folder)}" if folder.is_dir() else f"{name}@{folder}"
 
 
 def _add(digest: hashlib._Hash, name: str, data: bytes) -> None:

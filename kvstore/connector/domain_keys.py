@@ -16,7 +16,7 @@ class Domain(msgspec.Struct, frozen=True, gc=False):
     """Properties that distinguish a request's blocks from other blocks with the same tokens."""
 
     lora: str = ""
-    """Name and path of the adapter, empty without one."""
+    """Name and revision of the adapter, empty without one."""
     salt: str = ""
     """The request's `cache_salt`, empty for the shared domain."""
 

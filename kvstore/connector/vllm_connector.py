@@ -30,7 +30,7 @@ from vllm.v1.kv_cache_interface import FullAttentionSpec
 
 from kvstore.backends.backend import KvBackend
 from kvstore.backends.registry import BACKENDS
-from kvstore.connector.connector_settings import ConnectorSettings, settings_in, weight_revision
+from kvstore.connector.connector_settings import ConnectorSettings, adapter_revision, settings_in, weight_revision
 from kvstore.connector.node_lookup import NodeLookup
 from kvstore.connector.paged_memory import PagedMemory
 from kvstore.connector.scheduler_side import SchedulerSide, progress_of
@@ -209,7 +209,8 @@ class HeadwayConnector(KVConnectorBase_V1):
     def on_new_request(self, request: Any) -> None:
         """Read the request's order."""
         lora = request.lora_request
-        self._scheduler.add(request, f"{lora.lora_name}@{lora.lora_path}" if lora else "")
+        adapter = adapter_revision(lora.lora_name, Path(lora.lora_path), lora.lora_int_id) if lora else ""
+        self._scheduler.add(request, adapter)
 
     @override
     def get_num_new_matched_tokens(self, request: Any, num_computed_tokens: int) -> tuple[int | None, bool]:

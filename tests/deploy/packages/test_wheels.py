@@ -101,7 +101,7 @@ def test_the_bill_of_materials_names_every_locked_and_bundled_package(wheels: di
 def test_the_connector_has_every_module_that_it_imports(wheels: dict[str, Path]) -> None:
     archive, rooms = zipfile.ZipFile(wheels["headway_vllm_connector"]), "headway_vllm_connector/_rooms/"
     names = set(archive.namelist())
-    seen, waiting = set(), ["kvstore.connector.vllm_connector"]
+    seen, waiting = set(), ["kvstore.connector.vllm_connector", "kvstore.connector.sglang_storage"]
     while waiting:
         seen.add(module := waiting.pop())
         path = rooms + module.replace(".", "/")

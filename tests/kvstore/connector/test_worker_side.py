@@ -18,7 +18,7 @@ import pytest
 
 from kvstore.backends.backend import BackendSettings
 from kvstore.backends.node_backend import NodeBackend
-from kvstore.connector.connector_settings import weight_revision
+from kvstore.connector.connector_settings import adapter_revision, weight_revision
 from kvstore.connector.domain_keys import Domain, DomainKeys
 from kvstore.connector.engine_params import KvOutcome
 from kvstore.connector.payload_layout import LayerLayout, payload_layout
@@ -297,6 +297,18 @@ def test_the_configuration_changes_the_revision(tmp_path: Path) -> None:
     first, second = model(tmp_path / "a"), model(tmp_path / "b")
     (second / "config.json").write_text('{"layers": 3}')
     assert weight_revision(first) != weight_revision(second)
+
+
+def test_an_adapter_is_known_by_its_files_as_of_its_first_use(tmp_path: Path) -> None:
+    first, second = model(tmp_path / "a"), model(tmp_path / "b")
+    (second / "adapter_config.json").write_text('{"lora_alpha": 32}')
+    one = adapter_revision("sql", first, 1)
+    assert one == adapter_revision("sql", model(tmp_path / "elsewhere"), 1)
+    assert len({one, adapter_revision("sql", second, 1), adapter_revision("other", first, 1)}) == 3
+    (first / "adapter_config.json").write_text('{"lora_alpha": 64}')
+    assert adapter_revision("sql", first, 1) == one
+    assert adapter_revision("sql", first, 2) != one
+    assert adapter_revision("sql", tmp_path / "on a hub", 1) == f"sql@{tmp_path / 'on a hub'}"
 
 
 def test_a_folder_without_weights_is_rejected(tmp_path: Path) -> None:
