@@ -34,13 +34,13 @@ class BlockMemory(Protocol):
         """Return host memory for the payloads of this many blocks."""
 
     def mark(self) -> Any:
-        """Return the current point in the engine's work, for `gather` in another thread."""
+        """Return the current point in the engine's work, for copies in another thread."""
 
     def gather(self, block_ids: Sequence[int], payloads: memoryview, layers: range, mark: Any) -> None:
         """Copy layers of blocks into their payloads, as computed at the mark."""
 
-    def scatter(self, block_ids: Sequence[int], payloads: memoryview, layers: range) -> None:
-        """Write layers of payloads into blocks."""
+    def scatter(self, block_ids: Sequence[int], payloads: memoryview, layers: range, mark: Any) -> None:
+        """Write layers of payloads into blocks, after the engine's work up to the mark."""
 
 
 class BlockLoader:
@@ -63,12 +63,12 @@ class BlockLoader:
     def begin(self, job: LoadJob, keys: Sequence[bytes]) -> None:
         """Load in the background. The outcome is recorded in the book."""
         self._book.begin(job, self._clock())
-        self._threads.submit(self._load, job, keys, self._clock())
+        self._threads.submit(self._load, job, keys, self._clock(), self._memory.mark())
 
     def begin_layers(self, job: LoadJob, keys: Sequence[bytes]) -> LayeredLoad:
         """Load layer by layer, and return the load for the engine to wait for."""
         load = LayeredLoad(job, self._clock)
-        self._layer_threads.submit(self._load_layers, load, keys)
+        self._layer_threads.submit(self._load_layers, load, keys, self._memory.mark())
         return load
 
     def close(self) -> None:
@@ -76,7 +76,7 @@ class BlockLoader:
         self._threads.shutdown(wait=False, cancel_futures=True)
         self._layer_threads.shutdown(wait=False, cancel_futures=True)
 
-    def _load(self, job: LoadJob, keys: Sequence[bytes], began: float) -> None:
+    def _load(self, job: LoadJob, keys: Sequence[bytes], began: float, mark: Any) -> None:
         outcome, payloads = KvOutcome(reason="failed"), memoryview(b"")
         try:
             # A load that timed out in the queue of threads fetches nothing.
@@ -86,32 +86,32 @@ class BlockLoader:
         finally:
             # Too late otherwise: the engine may have given the blocks to another request.
             if self._book.claim(job.request_id):
-                self._write(job, outcome, payloads, began)
+                self._write(job, outcome, payloads, began, mark)
 
-    def _write(self, job: LoadJob, came: KvOutcome, payloads: memoryview, began: float) -> None:
+    def _write(self, job: LoadJob, came: KvOutcome, payloads: memoryview, began: float, mark: Any) -> None:
         outcome = KvOutcome(reason="failed")
         try:
             if came.loaded_blocks:
-                self._scatter(job, payloads, came.loaded_blocks, self._layers)
+                self._scatter(job, payloads, came.loaded_blocks, self._layers, mark)
             outcome = msgspec.structs.replace(came, seconds=self._clock() - began)
         finally:
             # Also where the copy fails: the engine holds the request back until its load has ended.
             self._book.end(LoadEnd(request_id=job.request_id, outcome=outcome))
 
-    def _load_layers(self, load: LayeredLoad, keys: Sequence[bytes]) -> None:
+    def _load_layers(self, load: LayeredLoad, keys: Sequence[bytes], mark: Any) -> None:
         outcome = KvOutcome(reason="failed")
         try:
-            outcome = self._streamed(load, keys)
+            outcome = self._streamed(load, keys, mark)
         finally:
             load.end(outcome)
 
-    def _streamed(self, load: LayeredLoad, keys: Sequence[bytes]) -> KvOutcome:
+    def _streamed(self, load: LayeredLoad, keys: Sequence[bytes], mark: Any) -> KvOutcome:
         """Read the blocks from the first holder in parts, or from all holders if that one lacks some."""
         job, parts = load.job, self._parts(len(keys))
         payloads, wanted = self._buffers(keys)
 
         def write(blocks: int, layers: int) -> bool:
-            copy = partial(self._scatter, job, payloads, blocks, range(load.written, layers))
+            copy = partial(self._scatter, job, payloads, blocks, range(load.written, layers), mark)
             return load.write(layers, copy)
 
         def arrived(part: int) -> None:
@@ -143,8 +143,8 @@ class BlockLoader:
         payloads = memoryview(bytearray(size * len(keys)))
         return payloads, [Wanted(key, payloads[index * size : (index + 1) * size]) for index, key in enumerate(keys)]
 
-    def _scatter(self, job: LoadJob, payloads: memoryview, blocks: int, layers: range) -> None:
-        self._memory.scatter(job.block_ids[:blocks], payloads[: blocks * self._memory.payload_bytes], layers)
+    def _scatter(self, job: LoadJob, payloads: memoryview, blocks: int, layers: range, mark: Any) -> None:
+        self._memory.scatter(job.block_ids[:blocks], payloads[: blocks * self._memory.payload_bytes], layers, mark)
 
     def _outcome(self, received: Received) -> KvOutcome:
         """Only leading blocks of the prompt are useful."""

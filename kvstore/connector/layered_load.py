@@ -37,7 +37,7 @@ class LayeredLoad:
         """Set the outcome, unless the load timed out."""
         with self._turn:
             if self._outcome is None:
-                self._outcome = self._timed(outcome)
+                self._outcome = msgspec.structs.replace(outcome, seconds=self._clock() - self._began)
                 self._turn.notify_all()
 
     def wait(self, layers: int) -> None:
@@ -52,8 +52,5 @@ class LayeredLoad:
         with self._turn:
             left = self._began + self.job.timeout_s - self._clock()
             if not self._turn.wait_for(lambda: done() or self._outcome is not None, max(0.0, left)):
-                self._outcome = self._timed(KvOutcome(reason="late"))
+                self.end(KvOutcome(reason="late"))
             return self._outcome
-
-    def _timed(self, outcome: KvOutcome) -> KvOutcome:
-        return msgspec.structs.replace(outcome, seconds=self._clock() - self._began)

@@ -53,10 +53,6 @@ class LoadEstimate:
         known = self.token_s and self.byte_s
         return bool(known) and (sum(self._under_way.values()) + size) * self.byte_s <= tokens * self.token_s
 
-    def failed(self) -> None:
-        """Forget the time per byte, so that no step waits for a load before another load has measured it."""
-        self.byte_s = 0.0
-
     def rejected(self) -> None:
         """Lower the assumed time per byte, because rejected loads cannot correct it."""
         self.byte_s *= _FADING

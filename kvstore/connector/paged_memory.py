@@ -56,10 +56,10 @@ class PagedMemory:
                 came = self._caches[layer.name].index_select(0, ids).reshape(len(block_ids), -1)
                 rows[:, offset : offset + layer.block_bytes] = came.view(torch.uint8).cpu()
 
-    def scatter(self, block_ids: Sequence[int], payloads: memoryview, layers: range) -> None:
-        """Write layers of payloads into blocks. Returns when the copies are complete."""
+    def scatter(self, block_ids: Sequence[int], payloads: memoryview, layers: range, mark: Any) -> None:
+        """Write layers of payloads into blocks, after the mark. Returns when the copies are complete."""
         with torch.inference_mode():
-            self._use_own_stream(None)
+            self._use_own_stream(mark)
             rows = self._rows(block_ids, payloads)
             ids = torch.tensor(block_ids, dtype=torch.long, device=self._device)
             for layer, offset in self._placed(layers):
@@ -73,12 +73,10 @@ class PagedMemory:
 
     def _use_own_stream(self, mark: Any) -> None:
         """Run this thread's copies beside the engine's work, after its mark."""
-        if self._device.type == "cpu":
-            return
-        # Torch has a pool of them, and a thread's stream is its own setting.
-        stream = torch.Stream(self._device)
-        torch.accelerator.set_stream(stream)
         if mark is not None:
+            # Torch has a pool of them, and a thread's stream is its own setting.
+            stream = torch.Stream(self._device)
+            torch.accelerator.set_stream(stream)
             stream.wait_event(mark)
 
     def _rows(self, block_ids: Sequence[int], payloads: memoryview) -> torch.Tensor:

@@ -252,7 +252,8 @@ class SchedulerSide:
         known = tracked.outcome
         hashes = [bytes(block_hash_) for block_hash_ in tracked.request.block_hashes]
         if tracked.layered and known is not None and outcome.loaded_blocks < known.loaded_blocks:
-            self.estimate.failed()
+            # No step waits for a load again before another load has measured the rate.
+            self.estimate.byte_s = 0.0
             first = tracked.load_from + outcome.loaded_blocks
             self._compute_again(tracked.block_ids[first : tracked.load_from + known.loaded_blocks])
         if known is None or tracked.layered or outcome.loaded_blocks < known.loaded_blocks:

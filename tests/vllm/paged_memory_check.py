@@ -55,10 +55,10 @@ def check(form: str) -> str:
     assert len(payloads) == len(IDS) * one.payload_bytes
     one.gather(IDS, payloads, range(1), one.mark())
     assert one.payload_bytes * BLOCKS == sum(cache.nbytes for cache in source.values())
-    other.scatter(TO, payloads, range(1))
+    other.scatter(TO, payloads, range(1), other.mark())
     assert not target["layer.10"].any(), "only the first layer has arrived"
     one.gather(IDS, payloads, range(1, 2), one.mark())
-    other.scatter(TO, payloads, range(1, 2))
+    other.scatter(TO, payloads, range(1, 2), other.mark())
     for name in source:
         came, sent = by_block(form, target[name]), by_block(form, source[name])
         assert torch.equal(came[TO], sent[IDS]), (form, name)

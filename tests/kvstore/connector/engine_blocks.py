@@ -49,7 +49,7 @@ class Memory:
             payloads[part] = self.data[_part(block_id, layers)]
         self.events.append(f"saved {layers.start}:{layers.stop}")
 
-    def scatter(self, block_ids: Sequence[int], payloads: memoryview, layers: range) -> None:
+    def scatter(self, block_ids: Sequence[int], payloads: memoryview, layers: range, mark: None) -> None:
         if self.fails:
             raise RuntimeError("the device is gone")
         for index, block_id in enumerate(block_ids):
