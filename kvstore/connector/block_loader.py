@@ -27,8 +27,8 @@ class BlockMemory(Protocol):
     layer_ends: Sequence[int]
     """End of each layer in a payload."""
 
-    def layers_until(self, name: str) -> int:
-        """Return the number of layers up to the one with this name in the engine, all if the name is unknown."""
+    def layers_of(self, name: str) -> range:
+        """Return the numbers of the caches of the layer with this name in the engine, or the end of all if unknown."""
 
     def buffer(self, blocks: int) -> memoryview:
         """Return host memory for the payloads of this many blocks."""
@@ -36,10 +36,10 @@ class BlockMemory(Protocol):
     def mark(self) -> Any:
         """Return the current point in the engine's work, for copies in another thread."""
 
-    def gather(self, block_ids: Sequence[int], payloads: memoryview, layers: range, mark: Any) -> None:
+    def gather(self, block_ids: Sequence[int], payloads: memoryview, layers: Sequence[int], mark: Any) -> None:
         """Copy layers of blocks into their payloads, as computed at the mark."""
 
-    def scatter(self, block_ids: Sequence[int], payloads: memoryview, layers: range, mark: Any) -> None:
+    def scatter(self, block_ids: Sequence[int], payloads: memoryview, layers: Sequence[int], mark: Any) -> None:
         """Write layers of payloads into blocks, after the engine's work up to the mark."""
 
 

@@ -1,4 +1,4 @@
-"""A load whose layers the engine uses as they arrive, within one step (Mooncake §5.2, SYMPHONY §3.4)."""
+"""A load whose layers the engine uses as they arrive, within one step (SYMPHONY §3.4)."""
 
 from __future__ import annotations
 

@@ -28,14 +28,15 @@ class PagedMemory:
         self.layer_ends: Sequence[int] = self.layout.ends
         # A layer can have several caches, which differ behind its number; all are of use to it.
         numbers = [layer_order(name)[:2] for name in names]
-        self._until = {
-            name: len(names) - numbers[::-1].index(number) for name, number in zip(names, numbers, strict=True)
+        self._layers = {
+            name: range(numbers.index(number), len(names) - numbers[::-1].index(number))
+            for name, number in zip(names, numbers, strict=True)
         }
         self._device = next(iter(self._caches.values())).device
 
-    def layers_until(self, name: str) -> int:
-        """Return the number of layers up to the one with this name, all if it has no cache of its own."""
-        return self._until.get(name, len(self._caches))
+    def layers_of(self, name: str) -> range:
+        """Return the numbers of a layer's caches, or the end of all if it has none of its own."""
+        return self._layers.get(name, range(len(self._caches), len(self._caches)))
 
     def buffer(self, blocks: int) -> memoryview:
         """Return host memory for the payloads of this many blocks."""
@@ -45,7 +46,7 @@ class PagedMemory:
         """Return the current point in the engine's work, None on a CPU, which computes within each call."""
         return None if self._device.type == "cpu" else torch.accelerator.current_stream(self._device).record_event()
 
-    def gather(self, block_ids: Sequence[int], payloads: memoryview, layers: range, mark: Any) -> None:
+    def gather(self, block_ids: Sequence[int], payloads: memoryview, layers: Sequence[int], mark: Any) -> None:
         """Copy layers of blocks into their payloads, as computed at the mark. Returns when the copies are complete."""
         # The engine's caches are inference-mode tensors, and that mode is set per thread.
         with torch.inference_mode():
@@ -56,7 +57,7 @@ class PagedMemory:
                 came = self._caches[layer.name].index_select(0, ids).reshape(len(block_ids), -1)
                 rows[:, offset : offset + layer.block_bytes] = came.view(torch.uint8).cpu()
 
-    def scatter(self, block_ids: Sequence[int], payloads: memoryview, layers: range, mark: Any) -> None:
+    def scatter(self, block_ids: Sequence[int], payloads: memoryview, layers: Sequence[int], mark: Any) -> None:
         """Write layers of payloads into blocks, after the mark. Returns when the copies are complete."""
         with torch.inference_mode():
             self._use_own_stream(mark)
@@ -82,7 +83,7 @@ class PagedMemory:
     def _rows(self, block_ids: Sequence[int], payloads: memoryview) -> torch.Tensor:
         return torch.frombuffer(payloads, dtype=torch.uint8).reshape(len(block_ids), self.payload_bytes)
 
-    def _placed(self, layers: range) -> list[tuple[LayerLayout, int]]:
+    def _placed(self, layers: Sequence[int]) -> list[tuple[LayerLayout, int]]:
         return [(self.layout.layers[index], self.layout.offsets[index]) for index in layers]
 
 

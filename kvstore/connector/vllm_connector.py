@@ -82,6 +82,8 @@ class HeadwayConnector(KVConnectorBase_V1):
         # The next step would be scheduled with tokens that a failed load takes back.
         if self._settings.layer_wise and vllm_config.scheduler_config.async_scheduling:
             raise ValueError('The Headway connector\'s "layer_wise" needs --no-async-scheduling.')
+        if self._settings.layer_wise and vllm_config.parallel_config.use_ubatching:
+            raise ValueError('The Headway connector\'s "layer_wise" does not support micro-batches (--enable-dbo).')
         self._keyring = kv_keyring(os.environ) if self._settings.backend == "node" else None
         self._block_tokens = int(vllm_config.cache_config.block_size)
         self._scheduler = SchedulerSide(
@@ -148,7 +150,7 @@ class HeadwayConnector(KVConnectorBase_V1):
 
     @override
     def save_kv_layer(self, layer_name: str, kv_layer: torch.Tensor, attn_metadata: Any, **kwargs: Any) -> None:
-        """Copy the layers computed so far beside the next ones, if `layer_wise` is set, else all after the step."""
+        """Copy the layer beside the next ones, if `layer_wise` is set, else all layers after the step."""
         if self._settings.layer_wise:
             self._at_work.save_layer(layer_name)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from kvstore.backends.backend import KvBackend
@@ -59,7 +59,7 @@ class WorkerSide:
         self._waited = False
         self._saves: list[tuple[SaveJob, memoryview]] | None = None
         self._copies: list[Future[None]] = []
-        self._copied = 0
+        self._uncopied = [*range(len(self._memory.layer_ends))]
 
     def start_loads(self) -> None:
         """Start the step's loads in the background."""
@@ -75,16 +75,16 @@ class WorkerSide:
         """Wait until the step's loads have written this layer, or have failed."""
         self._waited = True
         for load in self._layered:
-            load.wait(self._memory.layers_until(name))
+            load.wait(self._memory.layers_of(name).stop)
 
     def save_layer(self, name: str) -> None:
-        """Copy the layers computed so far of the blocks to store, while the engine computes the next ones."""
-        self._copy(self._memory.layers_until(name))
+        """Copy this layer of the blocks to store, while the engine computes the next ones."""
+        self._copy(self._memory.layers_of(name))
 
     def save(self) -> None:
         """Copy the rest of the blocks filled in the step. They are stored in the background."""
         whole = self._end_layered()
-        self._copy(len(self._memory.layer_ends))
+        self._copy(self._uncopied)
         for copy in self._copies:
             copy.result()
         jobs, self._jobs = self._jobs, StepJobs()
@@ -131,20 +131,21 @@ class WorkerSide:
             self._failed.update(load.job.block_ids[outcome.loaded_blocks :])
         return not self._layered or not self._failed
 
-    def _copy(self, layers: int) -> None:
-        """Copy the layers up to this number that were not copied yet, in another thread."""
+    def _copy(self, layers: Sequence[int]) -> None:
+        """Copy those of the layers that were not copied yet, in another thread."""
         if self.saver is None:
             return
         if self._saves is None:
             # The engine must not wait for the store.
             jobs = [job for job in self._jobs.saves if self.saver.reserve(job)]
             self._saves = [(job, self._memory.buffer(len(job.block_ids))) for job in jobs]
-        if layers > self._copied and self._saves:
-            new, mark = range(self._copied, layers), self._memory.mark()
+        new = [layer for layer in self._uncopied if layer in layers]
+        if new and self._saves:
+            mark = self._memory.mark()
             for job, payloads in self._saves:
                 copy = self._copier.submit(self._memory.gather, job.block_ids, payloads, new, mark)
                 self._copies.append(copy)
-            self._copied = layers
+            self._uncopied = [layer for layer in self._uncopied if layer not in new]
 
     def _store(self, job: SaveJob, payloads: memoryview, *, whole: bool) -> None:
         if self.saver is None:

@@ -50,7 +50,7 @@ def check(form: str) -> str:
     one, other = PagedMemory(source, BLOCKS, "kernel"), PagedMemory(target, BLOCKS, "kernel")
     assert one.layout == other.layout
     assert [layer.name for layer in one.layout.layers] == ["layer.9", "layer.10"]
-    assert [one.layers_until(name) for name in ("layer.9", "layer.10", "another")] == [1, 2, 2]
+    assert [one.layers_of(name) for name in ("layer.9", "layer.10", "x")] == [range(1), range(1, 2), range(2, 2)]
     payloads = one.buffer(len(IDS))
     assert len(payloads) == len(IDS) * one.payload_bytes
     one.gather(IDS, payloads, range(1), one.mark())

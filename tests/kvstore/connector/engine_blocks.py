@@ -34,8 +34,8 @@ class Memory:
         self.data = bytearray(blocks * PAYLOAD)
         self.fails = False
 
-    def layers_until(self, name: str) -> int:
-        return int(name) + 1 if name.isdigit() else len(LAYER_ENDS)
+    def layers_of(self, name: str) -> range:
+        return range(int(name), int(name) + 1) if name.isdigit() else range(4, 4)
 
     def buffer(self, blocks: int) -> memoryview:
         return memoryview(bytearray(blocks * PAYLOAD))
@@ -43,18 +43,18 @@ class Memory:
     def mark(self) -> None:
         return None
 
-    def gather(self, block_ids: Sequence[int], payloads: memoryview, layers: range, mark: None) -> None:
+    def gather(self, block_ids: Sequence[int], payloads: memoryview, layers: Sequence[int], mark: None) -> None:
         for index, block_id in enumerate(block_ids):
             part = _part(index, layers)
             payloads[part] = self.data[_part(block_id, layers)]
-        self.events.append(f"saved {layers.start}:{layers.stop}")
+        self.events.append(f"saved {layers[0]}:{layers[-1] + 1}")
 
-    def scatter(self, block_ids: Sequence[int], payloads: memoryview, layers: range, mark: None) -> None:
+    def scatter(self, block_ids: Sequence[int], payloads: memoryview, layers: Sequence[int], mark: None) -> None:
         if self.fails:
             raise RuntimeError("the device is gone")
         for index, block_id in enumerate(block_ids):
             self.data[_part(block_id, layers)] = payloads[_part(index, layers)]
-        self.events.append(f"loaded {layers.start}:{layers.stop}")
+        self.events.append(f"loaded {layers[0]}:{layers[-1] + 1}")
 
     def block(self, block_id: int) -> bytes:
         return bytes(self.data[block_id * PAYLOAD : (block_id + 1) * PAYLOAD])
@@ -64,10 +64,10 @@ class Memory:
         self.data[block_id * PAYLOAD : (block_id + 1) * PAYLOAD] = data
 
 
-def _part(block: int, layers: range) -> slice:
-    """Return where these layers of a block are in memory or payloads."""
-    begin = LAYER_ENDS[layers.start - 1] if layers.start else 0
-    return slice(block * PAYLOAD + begin, block * PAYLOAD + LAYER_ENDS[layers.stop - 1])
+def _part(block: int, layers: Sequence[int]) -> slice:
+    """Return where these contiguous layers of a block are in memory or payloads."""
+    begin = LAYER_ENDS[layers[0] - 1] if layers[0] else 0
+    return slice(block * PAYLOAD + begin, block * PAYLOAD + LAYER_ENDS[layers[-1]])
 
 
 @dataclass

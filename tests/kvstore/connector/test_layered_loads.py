@@ -129,6 +129,21 @@ def test_a_layer_is_copied_before_the_next_one_is_computed() -> None:
     assert [target.block(8 + number) for number in range(3)] == [memory.block(number) for number in range(3)]
 
 
+def test_layers_that_are_computed_in_another_order_are_copied_when_they_are_computed() -> None:
+    memory = filled()
+    with node() as manager, worker(address(manager), memory) as one:
+        one.begin(StepJobs((), (saves(),)))
+        one.start_loads()
+        one.save_layer("1")
+        one.save_layer("1")
+        one.save_layer("a layer without a cache")
+        one.save_layer("0")
+        wait_until(lambda: len(memory.events) == 2)
+        assert memory.events == ["saved 1:2", "saved 0:1"]
+        one.save()
+        assert memory.events == ["saved 1:2", "saved 0:1", "saved 2:4"]
+
+
 def test_small_layers_arrive_together(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(block_loader, "MIN_PART_BYTES", 3 * 500)
     memory = Memory()
