@@ -13,7 +13,7 @@ from controlplane.incidents.models.incident import Incident, IncidentState
 from controlplane.objectives.objective import targets
 from controlplane.platform.actor import Actor
 from controlplane.platform.bus import get_bus
-from controlplane.platform.format import percent
+from controlplane.platform.format import percent, sentence
 from controlplane.platform.role import Role
 from controlplane.platform.roles import may
 from gateway.contracts.wire import MIB, UnreadableMessageError, WireForm
@@ -96,7 +96,7 @@ def notice_of(incident: Incident) -> IncidentNotice:
     episode = episode_of(incident)
     # The title has the finding already.
     why = words.evidence(episode) if episode.certain else words.why(episode)
-    parts: Iterable[str] = (why, f"{words.outcome_words(words.all_hit(episode))}.")
+    parts: Iterable[str] = (why, sentence(words.outcome_words(words.all_hit(episode))))
     return IncidentNotice(
         incident.pk,
         incident.pool,

@@ -113,5 +113,5 @@ def _firm(stored: StoredDecision) -> list[str]:
         return []
     rival, when = name_of(stored, firm.rival), conditions(stored, firm)
     if not when:
-        return ["", f"{rival} was cheaper, but cost did not decide."]
+        return ["", f"{rival} cost the same or less: cost alone did not decide."]
     return ["", f"{rival} would have been chosen if"] + [f"  {what} {limit} ({was})" for what, limit, was in when]

@@ -41,6 +41,13 @@ def instead_words(stored: StoredDecision) -> str:
     return f"{best} would have been {duration(saved_s)} faster" if saved_s else "no engine would have been faster"
 
 
+def lost_words(stored: StoredDecision) -> str:
+    """Return the time that was lost before an engine was chosen, as a sentence; empty if there is none."""
+    regret = regret_of(stored)
+    lost_s = regret.lost_s if regret is not None else 0.0
+    return f"{duration(lost_s)} were lost before the engine was chosen. " if lost_s >= WORTH_REPORTING_S else ""
+
+
 def unknown_regret(stored: StoredDecision) -> str:
     """Return why a decision without a regret has none, as the end of a sentence."""
     if by_provider(stored) is not None:

@@ -98,13 +98,14 @@ export class View {
     return this.plan.map((group) => group.pool);
   }
 
-  /** The pool whose lines are blue: the open engine's, else that of the verdict, else the first in scope. */
+  /** The pool whose lines are blue: the open engine's, else that of the verdict, else the first with requests. */
   get focus() {
     const { engines, verdict } = this.state;
     const engine = engines[this.engineRow] ?? engines[this.state.engineRow(verdict.engine_id)];
     const asked = this.engineRow < 0 && verdict.late_pool_id ? verdict.late_pool_id : (engine?.pool ?? '');
     const pool = this.state.poolRow(asked);
-    return this.engineRow >= 0 || this.pools.includes(pool) ? pool : (this.pools[0] ?? -1);
+    if (this.engineRow >= 0 || this.pools.includes(pool)) return pool;
+    return this.pools.find((row) => this.state.poolNow('requests_per_s', row) > 0) ?? this.pools[0] ?? -1;
   }
 
   /** The cell of the readout: {row, index}; null for none, or if it left the window. */

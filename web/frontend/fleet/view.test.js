@@ -4,7 +4,7 @@ import { test } from 'node:test';
 globalThis.location = { search: '' };
 const { View } = await import('./view.js');
 
-test('the focused pool is that of the open engine, else of the verdict, else the first shown', () => {
+test('the focused pool is that of the open engine, else of the verdict, else the first with requests', () => {
   const view = new View(() => {});
   view.state.engines = [
     { id: 'e-1', pool: 'a' },
@@ -20,6 +20,10 @@ test('the focused pool is that of the open engine, else of the verdict, else the
     view.state.verdict = { ...said, ...verdict };
     return view.focus;
   };
+  assert.equal(focus({}), 0);
+  view.state.poolNow = (_name, pool) => [0, 3][pool];
+  assert.equal(focus({}), 1);
+  view.state.poolNow = (_name, pool) => [2, 3][pool];
   assert.equal(focus({}), 0);
   assert.equal(focus({ late_pool_id: 'b' }), 1);
   assert.equal(focus({ engine_id: 'e-2' }), 1);

@@ -9,7 +9,13 @@ import pytest
 
 from controlplane.request_log.decision_story.certainty import conditions, firmness
 from controlplane.request_log.decision_story.emphasis import text_of
-from controlplane.request_log.decision_story.instead import cause_of, instead_words, regret_of, unknown_regret
+from controlplane.request_log.decision_story.instead import (
+    cause_of,
+    instead_words,
+    lost_words,
+    regret_of,
+    unknown_regret,
+)
 from controlplane.request_log.decision_story.service_words import service_facts
 from controlplane.request_log.decision_story.story import Story, story_of
 from controlplane.request_log.hindsight import Hindsight
@@ -175,6 +181,7 @@ def test_all_parts_agree_on_what_another_engine_would_have_saved(
     assert timeline is not None
     assert bool(timeline["instead"]) is worth
     assert bool(cause_of(record)) is (worth or bool(lost))
+    assert bool(lost_words(record)) is bool(lost)
 
 
 @pytest.mark.parametrize(
