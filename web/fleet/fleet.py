@@ -43,12 +43,12 @@ The live feed adds the SLO and the pool to the label, and the pool and the time 
 
 
 LANES = (
-    ("waiting", "Waiting", "state=running", "0 to 5", "Queued requests at the gateway"),
-    ("dispatched", "Dispatched", "group=engine", "0 to 1 /s", "Dispatched requests"),
-    ("failed", "Failed", "state=failed", "0 to 5", "Failed requests"),
-    ("rejected", "Rejected", "state=rejected", "0 to 1 /s", "Rejected and migrated requests"),
+    ("waiting", "Waiting", "state=running"),
+    ("dispatched", "Dispatched", "group=engine"),
+    ("failed", "Failed", "state=failed"),
+    ("rejected", "Rejected", "state=rejected"),
 )
-"""Lanes of the queue: name, title, query of the requests behind it, first range, and accessible name."""
+"""Name and title of each lane of the queue, and the query of the requests behind it."""
 RANGES = (("5m", "5 min", "1"), ("1h", "1 h", "2"), ("24h", "24 h", "3"))
 """URL name, label, and key of each choice in the time control."""
 

@@ -13,6 +13,7 @@ from controlplane.platform.actor import Actor
 from controlplane.platform.format import count, duration
 from controlplane.platform.role import Role
 from controlplane.platform.roles import may
+from controlplane.request_log.decision_story.before_words import failure_title
 from controlplane.request_log.decision_story.load_words import TIER_PHRASES
 from controlplane.request_log.recent_decisions import recent_decisions
 from gateway.contracts.fleet_sample import EngineSample
@@ -172,11 +173,10 @@ def below_memory(sample: EngineSample) -> str:
 def _line(record: StoredDecision) -> DecisionLine:
     decision = record.decision
     ttft_s = record.first_token_after_s
-    late = record.outcome in ("failed", "rejected")
     return DecisionLine(
         decision_id=decision.decision_id,
         at=record.decided_at,
-        reason=reason_title(decision.reason),
+        reason=failure_title(record.error) if record.outcome == "failed" else reason_title(decision.reason),
         prompt_tokens=decision.prompt_tokens,
         predicted_tokens=decision.hit_tokens,
         cached_tokens=record.cached_tokens,
@@ -185,7 +185,7 @@ def _line(record: StoredDecision) -> DecisionLine:
         queue_words=reasons.words(decision.queue_reason),
         overtook=decision.overtook,
         ttft_s=ttft_s,
-        on_time=False if late else None if ttft_s is None else ttft_s <= record.ttft_slo_s,
+        on_time=None if ttft_s is None else ttft_s <= record.ttft_slo_s,
         outcome="" if record.outcome == RUNNING else record.outcome,
     )
 
@@ -193,6 +193,13 @@ def _line(record: StoredDecision) -> DecisionLine:
 def reason_title(code: str) -> str:
     """Return a reason code as a short title for a table cell."""
     return REASONS.get(code, code.replace("_", " ").capitalize())
+
+
+def rejection_word(code: str) -> str:
+    """Return the code of a rejection in few words, as frontend/fleet/queue/queue_figures.js does."""
+    if code == reasons.NO_ENGINE:
+        return "no engine available"
+    return REASONS.get(code, code.replace("_", " ")).removeprefix("Rejected, ")
 
 
 def queue_title(code: str) -> str:

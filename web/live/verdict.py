@@ -23,7 +23,7 @@ from controlplane.platform.format import (
 from controlplane.platform.live_fleet.deciding_alone import REMEDY, deciding_alone, named
 from gateway.contracts.fleet_sample import TAKING_WORK, EngineSample, FleetSample, Lateness, PoolSample
 from planning.incidents.signs import ON_TIME_TARGET
-from routing.values import reasons
+from web.live.engine_card import rejection_word
 from web.live.recent_state import NO_RECENT_STATE, RecentState
 
 STAYS_S = 5.0
@@ -41,17 +41,6 @@ STILL_NOTABLE = 0.7
 """The engine named as the busiest stays named until it falls below this share of both limits."""
 _MISSED = {"late": "are late", "failed": "fail", "rejected": "are rejected"}
 """The three ways to miss an objective: counts of a PoolSample, and the words of the sentence."""
-_REJECTIONS = {
-    reasons.NO_ENGINE: "no engine available",
-    reasons.QUEUE_FULL: "queue full",
-    reasons.GATEWAY_LATE: "gateway late",
-    reasons.WAIT_EXPIRED: "max wait reached",
-    reasons.DEADLINE_PASSED: "deadline passed",
-    reasons.INFEASIBLE: "SLO-infeasible",
-    reasons.PREFILL_OVERLOAD: "prefill overloaded",
-    reasons.DECODE_OVERLOAD: "decode overloaded",
-}
-"""Rejection codes in a tile's few words; frontend/fleet/queue/queue_figures.js writes the same."""
 
 
 class FleetVerdict(msgspec.Struct, frozen=True, gc=False):
@@ -420,11 +409,6 @@ def _subject(verdict: FleetVerdict) -> tuple[str, str, str]:
 
 def _is_lost(verdict: FleetVerdict | None) -> bool:
     return verdict is not None and verdict.shape == "lost" and bool(verdict.engine_id)
-
-
-def rejection_word(code: str) -> str:
-    """Return a rejection code in words; an unknown code is returned unchanged."""
-    return _REJECTIONS.get(code, code.replace("_", " "))
 
 
 def rejected_words(rejections: Mapping[str, float]) -> str:

@@ -38,7 +38,7 @@ from gateway.pools.engines.hit_words import CAUSE_TITLES, cause_words
 from routing.policy.schema_versions import SchemaError
 from routing.values import reasons
 from web.request_log import decision_pictures as pictures
-from web.request_log.decision_states import state_of
+from web.request_log.decision_rows import state_of
 from web.shell.console_request import console_actor
 from web.shell.frame import shell_context
 

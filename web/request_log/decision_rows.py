@@ -14,14 +14,14 @@ from controlplane.fleet.models.engine import Engine
 from controlplane.platform.format import UNKNOWN, clock_time, duration, whole
 from controlplane.platform.format import count as count_words
 from controlplane.platform.format import span as span_words
-from controlplane.request_log.decision_search import FAILED, LATE, REJECTED, STATES, narrowed
+from controlplane.request_log.decision_search import FAILED, LATE, ON_TIME, REJECTED, RUNNING, STATES, narrowed
 from controlplane.request_log.decision_story.advice import CAUSE_WORDS
 from controlplane.request_log.decision_story.before_words import failure_title
 from controlplane.request_log.decision_story.instead import WORTH_REPORTING_S
 from controlplane.request_log.models.decision_index import DecisionIndex
 from gateway.pools.engines.hit_words import CAUSE_TITLES
 from routing.trials.arms import CANARY, CONTROL, LIVE
-from web.live.engine_card import reason_title
+from web.live.engine_card import reason_title, rejection_word
 from web.shell.chart import place
 
 MISSED = (LATE, FAILED, REJECTED)
@@ -33,13 +33,20 @@ RUNNING_MS = 60_000
 _FULL_REGRET_MS = 2000
 """Regret in milliseconds at which its bar is full."""
 SHAPES = {
-    "completed": ("serving", "On time"),
-    "failed": ("failed", "Failed"),
-    "rejected": ("rejected", "Rejected"),
+    ON_TIME: ("serving", "On time"),
+    LATE: ("late", "Late"),
+    FAILED: ("failed", "Failed"),
+    REJECTED: ("rejected", "Rejected"),
+    RUNNING: ("starting", "Running"),
+}
+"""Shape and word of each state, in display order."""
+_OF_OUTCOME = {"completed": ON_TIME, "failed": FAILED, "rejected": REJECTED}
+_UNJUDGED = {
     "cancelled": ("maintenance", "Client disconnected"),
     "client_error": ("maintenance", "Rejected by engine"),
     "unanswered": ("unknown", "No completion report"),
 }
+"""The same of outcomes that count neither for nor against the objective."""
 
 ARM_WORDS = {LIVE: "live version", CANARY: "canary", CONTROL: "holdback"}
 
@@ -66,21 +73,23 @@ def lines(rows: Sequence[DecisionIndex]) -> list[dict[str, Any]]:
 
 
 def _line(row: DecisionIndex, engine: str) -> dict[str, Any]:
-    shape, state = SHAPES.get(row.outcome, ("unknown", row.outcome))
-    if row.late and row.outcome == "completed":
-        shape, state = "late", "Late"
+    kind = state_of(row.outcome, row.late)
+    shape, state = SHAPES[kind] if kind else _UNJUDGED.get(row.outcome, ("unknown", row.outcome))
     at = datetime.fromtimestamp(row.at_ms / 1000, UTC)
     # Nothing of these is known without an engine, and a failure does not judge the choice.
-    regret_ms = row.regret_ms if row.engine and row.outcome != "failed" else None
+    regret_ms = row.regret_ms if row.engine and kind != FAILED else None
     if regret_ms is not None and regret_ms < 1000 * WORTH_REPORTING_S:
         regret_ms = 0
+    reason = failure_title(row.error) if kind == FAILED else reason_title(row.reason)
+    if kind == REJECTED:
+        reason = f"Rejected, {rejection_word(row.reason)}"
     return {
         "row": row,
         "iso": at.isoformat(timespec="milliseconds"),
         "clock": at.strftime("%H:%M:%S.%f")[:-3],
         "shape": shape,
         "state": state,
-        "reason": failure_title(row.error) if row.outcome == "failed" else reason_title(row.reason),
+        "reason": reason,
         "engine": engine,
         "prompt": whole(row.prompt_tokens) if row.prompt_tokens else UNKNOWN,
         "predicted": whole(row.predicted_tokens) if row.engine else UNKNOWN,
@@ -92,6 +101,11 @@ def _line(row: DecisionIndex, engine: str) -> dict[str, Any]:
         "tried": ARM_WORDS[row.arm] if row.arm in (CANARY, CONTROL) else "",
         "regret_cause": CAUSE_WORDS.get(row.regret_cause, "") if regret_ms else "",
     }
+
+
+def state_of(outcome: str, late: bool) -> str:
+    """Return the state of an ended request; empty for one that counts neither for nor against the objective."""
+    return LATE if late and outcome == "completed" else _OF_OUTCOME.get(outcome, "")
 
 
 def strip(rows: QuerySet[DecisionIndex], span: Span, now_ms: int) -> dict[str, Any]:

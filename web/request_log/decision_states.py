@@ -29,24 +29,10 @@ from controlplane.request_log.decision_search import (
 from controlplane.request_log.models.decision_index import DecisionIndex
 from controlplane.request_log.recent_decisions import recent_decisions
 from gateway.contracts.recent_question import RunningRequest
-from web.request_log.decision_rows import Span
+from web.request_log.decision_rows import SHAPES, Span, state_of
 from web.shell.console_request import with_query
 
-SHAPES = {
-    ON_TIME: ("serving", "On time"),
-    LATE: ("late", "Late"),
-    FAILED: ("failed", "Failed"),
-    REJECTED: ("rejected", "Rejected"),
-    RUNNING: ("starting", "Running"),
-}
-"""Shape and word of each state, in display order."""
 SHOWN_RUNNING = 50
-_OF_OUTCOME = {"completed": ON_TIME, "failed": FAILED, "rejected": REJECTED}
-
-
-def state_of(outcome: str, late: bool) -> str:
-    """Return the state of an ended request; empty for one that counts neither for nor against the objective."""
-    return LATE if late and outcome == "completed" else _OF_OUTCOME.get(outcome, "")
 
 
 def states_and_running(

@@ -26,8 +26,8 @@ from controlplane.request_log.decision_story.advice import CAUSE_WORDS
 from controlplane.request_log.models.decision_index import DecisionIndex
 from gateway.pools.engines.hit_words import CAUSE_TITLES
 from web.live.engine_card import REASONS
-from web.request_log.decision_rows import ARM_WORDS, MAX_SPAN_MS, Span, lines, strip
-from web.request_log.decision_states import SHAPES, states_and_running
+from web.request_log.decision_rows import ARM_WORDS, MAX_SPAN_MS, SHAPES, Span, lines, strip
+from web.request_log.decision_states import states_and_running
 from web.request_log.request_views import GROUPS, MAX_ROLLED, SORTS, grouped, list_heads, most, rolled_up
 from web.shell.console_request import console_actor, filter_chips, row_number, with_query
 from web.shell.frame import shell_context

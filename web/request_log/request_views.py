@@ -15,8 +15,7 @@ from controlplane.request_log.decision_search import FAILED, LATE, REJECTED, nar
 from controlplane.request_log.decision_story.advice import CAUSE_WORDS
 from controlplane.request_log.models.decision_index import DecisionIndex
 from web.live.engine_card import reason_title
-from web.request_log.decision_rows import Span
-from web.request_log.decision_states import state_of
+from web.request_log.decision_rows import Span, state_of
 from web.shell.console_request import with_query
 
 ADDRESS = "/requests"

@@ -19,9 +19,6 @@ from routing.values import reasons
 from routing.values.counted import count
 from routing.values.decision import Candidate
 
-_REJECTED = {reasons.NO_ENGINE: "no engine was available", reasons.DEFERRED: "the fleet stayed overloaded"}
-"""Reasons that have other words if the request got no engine in the end."""
-
 
 @dataclass(frozen=True, slots=True)
 class Story:
@@ -77,7 +74,9 @@ def _title(stored: StoredDecision) -> str:
 
 
 def _rejection(stored: StoredDecision) -> str:
-    return _REJECTED.get(stored.decision.reason) or reasons.words(stored.decision.reason)
+    code = stored.decision.reason
+    # Its words are those of a request that waits for an engine.
+    return "no engine was available" if code == reasons.NO_ENGINE else reasons.words(code)
 
 
 def _lost_words(stored: StoredDecision, regret: Regret) -> str:

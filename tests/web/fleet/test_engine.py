@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
 import pytest
 from django.test import Client
 from pytest_django import DjangoAssertNumQueries
@@ -72,6 +73,13 @@ def test_card_lists_the_last_decisions_newest_first(
     waited = [line for line in card["decisions"] if line["queue_reason"]]
     assert {(line["queue_reason"], line["overtook"]) for line in waited} == {("shortest on time", 2)}
     assert len(waited) < len(card["decisions"])
+
+
+def test_a_failed_request_says_why_and_its_fast_first_token_is_not_late(engine: Engine, gateway: FakeGateway) -> None:
+    failed = {"outcome": "failed", "error": "broken_stream", "first_token_after_s": 0.1}
+    gateway.decisions = [msgspec.structs.replace(item, **failed) for item in gateway.decisions]
+    lines = card(operator(engine))["decisions"]
+    assert {(line["reason"], line["on_time"]) for line in lines} == {("Failed, connection lost while streaming", True)}
 
 
 def test_an_operator_quarantines_and_releases_with_a_reason_and_a_viewer_does_not(engine: Engine) -> None:

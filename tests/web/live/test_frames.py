@@ -13,9 +13,10 @@ from gateway.contracts.fleet_sample import STATES, FleetSample
 from routing.values import reasons
 from tests.web.fake_fleet import LOST_AT, FakeFleet
 from tests.web.live.frame_reader import Frame, apply_column, read_frame
+from web.live.engine_card import rejection_word
 from web.live.frames import encode_column, encode_keyframe, topology
 from web.live.history import FleetHistory, ScopedHistory
-from web.live.verdict import findings, rejection_word
+from web.live.verdict import findings
 
 START = 1_800_000_000.0
 

@@ -313,6 +313,9 @@ def test_rejected_page_names_the_limit_of_its_policy_version(viewer: Client, kep
             dispatched_after_s=None,
         )
     )  # fmt: skip
+    assert "Rejected, queue full" in show(viewer, "/requests?state=rejected")
+    DecisionIndex.objects.filter(decision_id="full").update(reason="no_engine")
+    assert "Rejected, no engine available" in show(viewer, "/requests?state=rejected")
     page = " ".join(show(viewer, "/requests/full").split())
     assert '<dt>Queue limit</dt><dd title="1,234 requests, policy v41">' in page
 
