@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, TypeAlias
 
-from django.db.models import QuerySet
+from django.db.models import Case, F, FloatField, Q, QuerySet, Sum, Value, When
 
 from controlplane.fleet.models.pool import Pool
 from controlplane.history.bucket import POOL_FLOATS
@@ -22,10 +22,15 @@ from controlplane.history.store import read_past
 from controlplane.objectives.objective import Objective, targets
 from controlplane.platform.models.audit_event import AuditEvent
 from controlplane.policies.publish import PUBLISH, ROLL_BACK
+from controlplane.request_log.decision_search import ON_TIME, STATES
+from controlplane.request_log.models.decision_index import DecisionIndex
 from controlplane.usage.models.usage_rows import UsageDay
 from controlplane.usage.summary import sums
+from gateway.contracts.outcomes import LENGTHS
 
 WINDOW_DAYS = 30
+MAX_PARTS = 20
+"""Number of tenants, and of ranges of prompt lengths."""
 _SHARE, _PER_S = POOL_FLOATS.index("on_time"), POOL_FLOATS.index("requests_per_s")
 _ON_TIME, _COUNTED = POOL_FLOATS.index("on_time_requests"), POOL_FLOATS.index("counted_requests")
 _HOUR_S = 3600.0
@@ -93,11 +98,7 @@ def _ended(now: datetime) -> QuerySet[UsageDay]:
 
 
 def _attained(readings: list[Reading], total: dict[str, Any] | None, target: float, now: datetime) -> Attainment:
-    at, window = now.timestamp(), None
-    if total is not None:
-        missed = total["late"] + total["failed"] + total["rejected"]
-        counted = total["requests"] - total["client_ended"] - total["unreported"]
-        window = 1.0 - missed / counted if counted > 0 else None
+    at, window = now.timestamp(), None if total is None else _window(total)
     return Attainment(
         hour=_share(readings, at - _HOUR_S, at),
         six_hours=_share(readings, at - 6 * _HOUR_S, at),
@@ -107,6 +108,64 @@ def _attained(readings: list[Reading], total: dict[str, Any] | None, target: flo
         budget_left=None if window is None else 1.0 - (1.0 - window) / (1.0 - target),
         target=target,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class PartAttainment:
+    """Shares of the requests of one tenant, or of one range of prompt lengths, that were on time."""
+
+    tenant: str
+    """Empty: all tenants."""
+    prompt_from: int | None
+    """Lower bound of the range in tokens; None: all lengths."""
+    hour: float | None
+    day: float | None
+    window: float | None
+    """None for a range of lengths, which the ledger does not distinguish."""
+    requests: float
+    """In the last 24 hours; sampled records count for those that they represent."""
+
+
+def attainment_by_part(pool: str, now: datetime) -> list[PartAttainment]:
+    """Return the attainment by tenant and by prompt length, each with the most requests first.
+
+    Hour and day are those of the recorded requests by arrival, the window is that of the ledger.
+    """
+    now_ms = int(now.timestamp() * 1000)
+    rows = DecisionIndex.objects.filter(pool=pool, at_ms__gte=now_ms - 24 * 3_600_000).order_by()
+    hour, weight = Q(at_ms__gte=now_ms - 3_600_000), Value(1.0) / F("share")
+    ended, met = Q(outcome__in=("completed", "failed", "rejected")), STATES[ON_TIME]
+    counted = {"day": ended, "day_met": met, "hour": hour, "hour_met": hour & met}
+    ranges = (When(prompt_tokens__gte=start, then=start) for start in reversed(LENGTHS))
+    parts = []
+    for name, key in (("tenant", F("tenant")), ("prompt_from", Case(*ranges, default=0))):
+        grouped = (
+            rows.filter(ended)
+            .annotate(part=key)
+            .values("part")
+            .annotate(
+                **{name_: Sum(weight, filter=rows_, output_field=FloatField()) for name_, rows_ in counted.items()}
+            )
+        )
+        totals = sums(_ended(now).filter(pool=pool), "tenant") if name == "tenant" else ()
+        window = {row["tenant"]: _window(row) for row in totals}
+        parts += [
+            PartAttainment(
+                **{"tenant": "", "prompt_from": None, name: row["part"]},
+                hour=(row["hour_met"] or 0.0) / row["hour"] if row["hour"] else None,
+                day=(row["day_met"] or 0.0) / row["day"],
+                window=window.get(row["part"]),
+                requests=row["day"],
+            )
+            for row in sorted(grouped, key=lambda row: -row["day"])[:MAX_PARTS]
+        ]
+    return parts
+
+
+def _window(total: Mapping[str, Any]) -> float | None:
+    missed = total["late"] + total["failed"] + total["rejected"]
+    counted = total["requests"] - total["client_ended"] - total["unreported"]
+    return 1.0 - missed / counted if counted > 0 else None
 
 
 @dataclass(frozen=True, slots=True)

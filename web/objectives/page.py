@@ -9,7 +9,13 @@ from django.utils import timezone
 from django.views.decorators.http import require_http_methods
 
 from controlplane.fleet.models.pool import Pool
-from controlplane.objectives.attainment import Attainment, attainment, attainment_by_pool, publish_effects
+from controlplane.objectives.attainment import (
+    Attainment,
+    attainment,
+    attainment_by_part,
+    attainment_by_pool,
+    publish_effects,
+)
 from controlplane.objectives.objective import OBJECTIVES
 from controlplane.platform.format import or_dash, percent
 from web.shell.console_request import asked
@@ -52,6 +58,7 @@ def _besides(request: HttpRequest) -> dict[str, Any]:
     return {
         "pools": [(pool, reached[pool.slug].target, _figures(reached[pool.slug])) for pool in pools],
         "chosen": chosen,
+        "parts": attainment_by_part(chosen.slug, now) if chosen is not None else (),
         "effects": publish_effects(chosen, now) if chosen is not None else (),
     }
 

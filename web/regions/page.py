@@ -8,6 +8,8 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
+from controlplane.capacity.job import stored_demand
+from controlplane.capacity.saving import UTILIZATION
 from controlplane.platform.format import NARROW_SPACE, UNKNOWN, count, percent, some_names
 from controlplane.platform.live_fleet.samples import fleet_samples
 from web.regions.flow import flow
@@ -24,7 +26,10 @@ PAGE = "Regions"
 def regions(request: HttpRequest) -> HttpResponse:
     """Show all regions to people who have a role in all pools."""
     sample = fleet_samples().latest
-    rows = region_rows(sample) if sample is not None else []
+    stored = stored_demand()
+    logged = stored[0].regions if stored is not None else {}
+    peaks = {region: max(values) / UTILIZATION for region, values in logged.items()}
+    rows = region_rows(sample, peaks) if sample is not None else []
     arriving = sum(row.arriving_per_s for row in rows)
     forwarded = sum(sum(row.forwarded_per_s.values()) for row in rows)
     links = [link for row in rows for link in row.links]
@@ -41,6 +46,7 @@ def regions(request: HttpRequest) -> HttpResponse:
         queued=sum(row.queued for row in rows),
         up=f"{sum(link.up for link in links)} of {len(links)}" if links else UNKNOWN,
         links=len(links),
+        busy=percent(UTILIZATION),
         fragment=f"{ADDRESS}?fragment=1",
     )
     return render(request, "regions/live.html" if "fragment" in request.GET else "regions/page.html", context)

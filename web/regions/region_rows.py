@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from gateway.contracts.fleet_sample import TAKING_WORK, FleetSample, RegionLink, RegionSample
 from web.fleet.topology.words import owner_words
 
+NO_PEAKS: Mapping[str, float] = MappingProxyType({})
 FULL_QUEUE = 4
 """Queue length above which a region accepts no forwarded requests (gateway.regions)."""
 
@@ -34,6 +36,12 @@ class RegionRow:
     owners: list[tuple[str, str]]
     """Names of the region's pools, each with the gateway that decides for it, if reported."""
     links: list[RegionLink]
+    ttft_p90_s: float | None
+    """That of the region's slowest pool; None: no requests."""
+    on_time: float | None
+    """Lowest share of a pool, 0..1."""
+    peak: float | None
+    """Engines for the region's own peak; None: the capacity plan has not read its demand."""
 
     @property
     def arriving_per_s(self) -> float:
@@ -47,7 +55,7 @@ class RegionRow:
         return sum(self.forwarded_per_s.values()) / arriving if arriving else 0.0
 
 
-def region_rows(sample: FleetSample) -> list[RegionRow]:
+def region_rows(sample: FleetSample, peaks: Mapping[str, float] = NO_PEAKS) -> list[RegionRow]:
     """Return the rows of all regions that have gateways or are reported by one, sorted by name.
 
     Without other regions, gateways report none; the regions of the pools are returned then.
@@ -55,10 +63,10 @@ def region_rows(sample: FleetSample) -> list[RegionRow]:
     names = {region.region for region in sample.regions} | {
         link.region for region in sample.regions for link in region.links
     }
-    return [_row(name, sample) for name in sorted(names or {pool.region for pool in sample.pools})]
+    return [_row(name, sample, peaks.get(name)) for name in sorted(names or {pool.region for pool in sample.pools})]
 
 
-def _row(name: str, sample: FleetSample) -> RegionRow:
+def _row(name: str, sample: FleetSample, peak: float | None) -> RegionRow:
     own = [item for item in sample.regions if item.region == name]
     pools = [pool for pool in sample.pools if pool.region == name]
     pool_ids = {pool.pool_id for pool in pools}
@@ -91,6 +99,9 @@ def _row(name: str, sample: FleetSample) -> RegionRow:
         served_by=served_by,
         owners=[(pool.name, words) for pool in pools for words in owner_words(pool)],
         links=_links(name, own),
+        ttft_p90_s=max((pool.ttft_p90_s for pool in pools if pool.ttft_p90_s is not None), default=None),
+        on_time=min((pool.on_time_share for pool in pools if pool.on_time_share is not None), default=None),
+        peak=peak,
     )
 
 

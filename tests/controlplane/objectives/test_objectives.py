@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from array import array
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import msgspec
 import pytest
@@ -18,7 +19,13 @@ from controlplane.history.store import PoolHistoryFacts, write_columns
 from controlplane.incidents.job import detect
 from controlplane.incidents.notices import TOPIC, decode_notices
 from controlplane.incidents.watch import IncidentWatch
-from controlplane.objectives.attainment import attainment, attainment_by_pool, on_time_since, publish_effects
+from controlplane.objectives.attainment import (
+    attainment,
+    attainment_by_part,
+    attainment_by_pool,
+    on_time_since,
+    publish_effects,
+)
 from controlplane.objectives.objective import create_objective, target_of
 from controlplane.platform import audit
 from controlplane.platform.actor import command
@@ -26,6 +33,8 @@ from controlplane.platform.bus import get_bus
 from controlplane.platform.field_problems import InvalidFieldsError
 from controlplane.platform.live_fleet.fleet_together import FleetTogether
 from controlplane.platform.models.audit_event import AuditEvent
+from controlplane.request_log.models.decision_index import DecisionIndex
+from controlplane.request_log.models.segment import Segment
 from controlplane.usage.models.usage_rows import UsageDay
 from gateway.contracts.outcomes import OutcomeCounts, PoolOutcomes
 from tests.controlplane.conftest import bus
@@ -167,3 +176,38 @@ def test_incidents_use_the_target_of_the_pool_else_that_of_all_pools(pool: Pool)
     watch.take(msgspec.structs.replace(sample, pools=(first, second)))
     assert watch.log.newest is not None
     assert {name: signs.target for name, signs in watch.log.newest.pools.items()} == {"chat": 0.8, second.pool_id: 0.99}
+
+
+def logged(ago_s: float, tenant: str, tokens: int, outcome: str = "completed", **more: Any) -> None:
+    """Store the index row of a request that arrived `ago_s` before NOW."""
+    number = DecisionIndex.objects.count()
+    segment = Segment.objects.create(retention="decisions", batch=f"b{number}", at_ms=1, data=b"", size=0)
+    fields = {"pool": "chat", "late": False, "share": 1.0, **more}
+    at_ms = int((NOW.timestamp() - ago_s) * 1000)
+    DecisionIndex.objects.create(
+        decision_id=segment.batch, at_ms=at_ms, tenant=tenant, prompt_tokens=tokens, outcome=outcome, engine="e",
+        policy_version=1, predicted_tokens=0, position=0, segment=segment, **fields,
+    )  # fmt: skip
+
+
+def test_attainment_by_tenant_and_prompt_length_counts_what_was_late_failed_and_rejected() -> None:
+    logged(60, "acme", 100)
+    logged(60, "acme", 2_000, late=True)
+    logged(60, "acme", 2_000, "cancelled", late=True)
+    # One of ten requests like it was recorded.
+    logged(7_200, "acme", 70_000, share=0.1)
+    logged(7_200, "lumen", 100, "failed", late=True)
+    logged(7_200, "lumen", 100, "rejected", late=True)
+    logged(25 * 3_600, "lumen", 100)
+    logged(60, "lumen", 100, pool="code")
+    UsageDay.objects.create(day=NOW.date(), tenant="lumen", pool="chat", requests=10, late=1, failed=1, client_ended=2)
+    parts = attainment_by_part("chat", NOW)
+    assert [(part.tenant, part.hour, part.day, part.window, part.requests) for part in parts[:2]] == [
+        ("acme", 0.5, pytest.approx(11 / 12), None, 12.0),
+        ("lumen", None, 0.0, 0.75, 2.0),
+    ]
+    assert [(part.prompt_from, part.hour, part.day, part.window) for part in parts[2:]] == [
+        (65_536, None, 1.0, None),
+        (0, 1.0, pytest.approx(1 / 3), None),
+        (1_024, 0.0, 0.0, None),
+    ]

@@ -126,6 +126,7 @@ def test_the_rules_page_and_the_api_show_states_and_channels(admin: Client, rout
     with patch("controlplane.notifications.planned.rule_states", lambda _now: rule_states(scene.at)):
         page, answer = admin.get("/notifications/rules"), admin.get("/api/v1/alert_rules")
     assert "1 rule firing" in words(page)
+    assert "in Prometheus only load deploy/prometheus to watch it Bus lost, critical" in words(page)
     assert f'href="/incidents/{incident.pk}"' in page.content.decode()
     rules = {rule["name"]: rule for rule in answer.json()["results"]}
     burn = rules["burn"]

@@ -8,7 +8,9 @@ from collections.abc import Callable
 import msgspec
 import pytest
 from django.test import Client
+from django.utils import timezone
 
+from controlplane.capacity.demand import LoggedDemand
 from gateway.contracts.fleet_sample import FleetSample
 from tests.web.regions.some_regions import busy, gateway, link, orphaned, sample
 from tests.web.role_clients import ROLES, client_of, make_person, make_pool
@@ -58,6 +60,23 @@ def test_single_region_fleet_shows_how_to_add_regions(viewer: Client) -> None:
     page = text(viewer)
     assert "No gateway has other regions configured" in page
     assert "HEADWAY_REGION_PEERS" in page
+
+
+def test_each_region_has_the_ttft_of_its_slowest_pool_and_its_own_peak(
+    viewer: Client, show_sample: Callable[[FleetSample | None], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fleet = busy()
+    slow = msgspec.structs.replace(fleet.pools[1], pool_id="pool-eu-2", ttft_p90_s=9.5, on_time_share=0.4)
+    fleet = msgspec.structs.replace(fleet, pools=(*fleet.pools, slow))
+    rows = {row.name: row for row in region_rows(fleet, {"eu": 3.2})}
+    assert (rows["eu"].ttft_p90_s, rows["eu"].on_time, rows["eu"].peak) == (9.5, 0.4, 3.2)
+    assert (rows["us"].ttft_p90_s, rows["us"].peak) == (fleet.pools[2].ttft_p90_s, None)
+    demand = LoggedDemand({"eu": [0.7, 2.24], "us": [0.0, 0.0]}, 0.0, 1800.0, 9, 1)
+    monkeypatch.setattr(regions_page, "stored_demand", lambda: (demand, timezone.now()))
+    show_sample(fleet)
+    page = text(viewer)
+    assert "9.50 s 40.0 % on time" in page
+    assert "3.2 engines 70.0 % busy" in page
 
 
 def test_single_region_shows_its_traffic_and_engines(

@@ -78,6 +78,8 @@ def test_answer_is_shown_as_a_finding_with_figures_and_charts(operator: Client, 
     assert "data-refresh=" not in page
     assert " style=" not in page
     assert title[1] in show(operator, "/trials")
+    assert "No what-if is running; the last one was" in " ".join(show(operator, "/trials").split())
+    assert "1 recording, the last one kept" in show(operator, "/trials/recordings")
 
 
 def test_waiting_what_if_shows_its_progress_and_can_be_cancelled(operator: Client, pool: Pool) -> None:
