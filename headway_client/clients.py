@@ -117,7 +117,7 @@ class AsyncHeadway:
             self.lost_reports += answer is None
 
     async def advise(self, session_id: str, **fields: Any) -> str:
-        """Announce a session's next request (fields: model, expected_arrival_s, ordered, priority). Never raises.
+        """Announce a session's next request (fields: model, expected_arrival_s, priority). Never raises.
 
         Return `prefetching`, `reserved`, or the reason why nothing was done; empty if Headway did not answer or a limit
         was reached.

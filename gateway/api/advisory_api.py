@@ -53,7 +53,6 @@ class AdvisoryBody(msgspec.Struct, kw_only=True):
     """Optional if a token names the session."""
     model: Model = ""
     expected_arrival_s: Annotated[float, Meta(ge=0, le=3600)] | None = None
-    ordered: bool = False
     priority: Annotated[int, Meta(ge=0, le=9)] = 1
 
 
@@ -196,7 +195,6 @@ class AdvisoryApi:
             session_id=session_id,
             served_model=model,
             expected_arrival_s=asked.expected_arrival_s,
-            ordered=asked.ordered,
             priority=asked.priority,
             source=key.key_id,
         )

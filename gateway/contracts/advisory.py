@@ -34,8 +34,6 @@ class Advisory(msgspec.Struct, frozen=True, kw_only=True):
     """Empty: the model of the session's last request."""
     expected_arrival_s: float | None = None
     """Seconds from now; None: unknown."""
-    ordered: bool = False
-    """Requests of this source arrive in the order of their advisories."""
     priority: int = 1
     """Lower is more urgent."""
     source: str = ""

@@ -31,8 +31,6 @@ class RegionSample(msgspec.Struct, frozen=True, kw_only=True):
     """Requests that arrived here first and were served by engines of this region."""
     forwarded_per_s: dict[str, float]
     """Region → requests sent there."""
-    received_per_s: dict[str, float]
-    """Region of first contact → requests served for it."""
     links: tuple[RegionLink, ...]
     epochs: dict[str, tuple[int, str]]
     """Region → (epoch, region whose gateway serves it)."""
@@ -84,17 +82,14 @@ class EngineFaults(msgspec.Struct, frozen=True, kw_only=True):
     """Calls to its tokenizer that failed, or that took longer than a prompt waits for one."""
     tokenizer_late_s: float = 0.0
     """Seconds of these calls in total."""
-    tokenizer_late_at: float | None = None
-    """Unix seconds of the last of these calls; None here and below: there was none."""
     broken: int = 0
     """Answers that had begun and that the engine did not complete."""
     unanswered: int = 0
     """Requests that the engine took and did not begin to answer: they failed, or moved to another engine."""
     failed_at: float | None = None
-    """Unix seconds of the last request in the two counts above."""
+    """Unix seconds of the last request in the two counts above; None: there was none."""
     restarts: int = 0
     """New processes of the engine that this gateway noticed."""
-    restarted_at: float | None = None
     evictions: int | None = None
     """KV blocks removed from its memory according to its events. Restarts with the gateway's record of them; None: the
     engine sends no events.

@@ -54,11 +54,9 @@ App = Callable[
 class ForwardServer:
     """One route of the peers' port. Mutable: the ids of the last requests, and the running ones."""
 
-    def __init__(self, peers: RegionPeers, note: Callable[[str], None], app: App) -> None:
-        """Serve each request with `app`; `note` receives the region of its first contact. Call it before the port
-        opens.
-        """
-        self._peers, self._note, self._app = peers, note, app
+    def __init__(self, peers: RegionPeers, app: App) -> None:
+        """Serve each request with `app`. Call it before the port opens."""
+        self._peers, self._app = peers, app
         self._seen: OrderedDict[str, None] = OrderedDict()
         self._serving: dict[str, asyncio.Task[None]] = {}
         edge = EdgeSettings()
@@ -83,7 +81,6 @@ class ForwardServer:
             return _rejected(409, problem)
         # No await since the check: of two arrivals only one passes.
         self._remember(head.decision_id)
-        self._note(head.hop.origin)
         bridge = _Bridge(request, body)
         work = asyncio.ensure_future(self._app(_scope(request, ForwardedCall(head, held)), bridge.receive, bridge.send))
         self._serving[head.decision_id] = work

@@ -1,4 +1,4 @@
-"""Counts where this gateway's requests were served in the last seconds: here, in other regions, or for them."""
+"""Counts where this gateway's requests were served in the last seconds: here, or in other regions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable
 from gateway.contracts.fleet_sample import RegionLink, RegionSample
 from gateway.peers.regions.region_peers import RegionPeers
 
-LOCAL, FORWARDED, RECEIVED = "local", "forwarded", "received"
+LOCAL, FORWARDED = "local", "forwarded"
 WINDOW_S = 15.0
 MAX_NOTED = 32_768
 
@@ -23,7 +23,7 @@ class RegionTraffic:
         self._noted: deque[tuple[float, str, str]] = deque(maxlen=MAX_NOTED)
 
     def note(self, kind: str, region: str) -> None:
-        """Record one request: LOCAL, FORWARDED to a region or RECEIVED from it."""
+        """Record one request: LOCAL, or FORWARDED to a region."""
         self._noted.append((self._clock(), kind, region))
 
     def sample(self) -> RegionSample:
@@ -43,7 +43,6 @@ class RegionTraffic:
             tag=peers.links.me.tag,
             local_per_s=rates(LOCAL).get(peers.region, 0.0),
             forwarded_per_s=rates(FORWARDED),
-            received_per_s=rates(RECEIVED),
             links=tuple(self._link(name, now) for name in sorted(peers.gateways)),
             epochs={region: (epoch.number, epoch.region) for region, epoch in sorted(peers.epochs.known.items())},
             serves=(*((peers.region,) if peers.epochs.serves(peers.region) else ()), *peers.epochs.adopted),

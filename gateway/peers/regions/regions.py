@@ -17,7 +17,7 @@ from gateway.peers.regions.forward_client import ForwardClient
 from gateway.peers.regions.forward_server import App, ForwardServer
 from gateway.peers.regions.region_peers import RegionPeers
 from gateway.peers.regions.region_takeover import RegionTakeover
-from gateway.peers.regions.region_traffic import LOCAL, RECEIVED, RegionTraffic
+from gateway.peers.regions.region_traffic import LOCAL, RegionTraffic
 from gateway.pools.pool.request_listener import RequestListener
 from gateway.pools.traffic.traffic_window import FAILED
 from routing.chain.region_decider import RegionDecider
@@ -64,7 +64,7 @@ class Regions(RequestListener):
 
     def serve(self, app: App) -> None:
         """Serve the requests that other regions forward with this ASGI app. Call it before the peers' port opens."""
-        self.server = ForwardServer(self.peers, lambda origin: self.traffic.note(RECEIVED, origin), app)
+        self.server = ForwardServer(self.peers, app)
 
     def link(self, pool: LivePool) -> None:
         """Put the link to other regions into a new pool's chain."""

@@ -43,7 +43,7 @@ class PoolProgress:
     def restarted(self, engine_id: str) -> None:
         """Count a new process of the engine."""
         faults = self.faults(engine_id)
-        self._faults[engine_id] = replace(faults, restarts=faults.restarts + 1, restarted_at=time.time())
+        self._faults[engine_id] = replace(faults, restarts=faults.restarts + 1)
 
     def late_tokenizer(self, engine_id: str, took_s: float) -> None:
         """Count a call to the engine's tokenizer that failed or was late."""
@@ -52,7 +52,6 @@ class PoolProgress:
             faults,
             tokenizer_late=faults.tokenizer_late + 1,
             tokenizer_late_s=faults.tokenizer_late_s + took_s,
-            tokenizer_late_at=time.time(),
         )
 
     def forget(self, engine_id: str, *, left: bool = False) -> None:

@@ -34,7 +34,6 @@ def gateway(
         tag=f"{region}-tag",
         local_per_s=local_per_s,
         forwarded_per_s=forwarded,
-        received_per_s={},
         links=links,
         epochs=epochs or {name: (1, name) for name in NAMES},
         serves=(region,),

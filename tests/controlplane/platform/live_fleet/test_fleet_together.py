@@ -229,12 +229,10 @@ def test_outcomes_of_a_pool_add_up_through_restarts_and_silence_of_its_gateways(
 
 
 def test_faults_of_an_engine_add_up_and_restarts_are_those_of_one_process() -> None:
-    one = EngineFaults(
-        tokenizer_late=2, tokenizer_late_s=1.5, tokenizer_late_at=START, broken=3, restarts=1, evictions=7
-    )
-    other = EngineFaults(tokenizer_late=1, tokenizer_late_s=5.0, tokenizer_late_at=START - 9, unanswered=4, restarts=1)
+    one = EngineFaults(tokenizer_late=2, tokenizer_late_s=1.5, broken=3, restarts=1, evictions=7)
+    other = EngineFaults(tokenizer_late=1, tokenizer_late_s=5.0, unanswered=4, restarts=1)
     merged = together(g1=sample(START, engine("a", faults=one)), g2=sample(START, engine("a", faults=other)))
     assert merged.engines[0].faults == EngineFaults(
-        tokenizer_late=3, tokenizer_late_s=6.5, tokenizer_late_at=START, broken=3, unanswered=4, restarts=1, evictions=7
+        tokenizer_late=3, tokenizer_late_s=6.5, broken=3, unanswered=4, restarts=1, evictions=7
     )
     assert together(g1=sample(START, engine("a")), g2=sample(START, engine("a"))).engines[0].faults is None

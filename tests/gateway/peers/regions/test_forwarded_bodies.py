@@ -35,7 +35,7 @@ async def forwarding() -> AsyncIterator[tuple[ForwardServer, str, bytes]]:
     """Yield a region's server, its address, and a request with the proof of another region's gateway."""
     links = PeerLinks(PeerIdentity("bbbbbbbb", "eu"), KEYRING)
     peers: Any = SimpleNamespace(links=links)
-    server = ForwardServer(peers, lambda _origin: None, never)
+    server = ForwardServer(peers, never)
     caller = ApiKeyEntry(key_id="key", sha256="", tenant_id="acme")
     head = await signed_head("d", Hop("us", "eu", "load", ""), caller, BODY, age_s=0.0, stamp=0.0)
     asking = PeerLinks(PeerIdentity("aaaaaaaa", "us"), KEYRING)
