@@ -48,11 +48,11 @@ class PageStore:
         try:
             for first in range(0, len(keys), piece):
                 held = self._backend.exist(keys[first : first + piece])
-                blocks = [
-                    (self._facts(keys[index], parents[index], hashes[index], pages[index]), pages[index])
-                    for index, there in enumerate(held, first)
-                    if not there
-                ]
+                blocks = []
+                for index in (index for index, there in enumerate(held, first) if not there):
+                    page, name = pages[index], bytes.fromhex(hashes[index])
+                    facts = (keys[index], len(page), name, parents[index], self._tokens, "", checksum_of(page))
+                    blocks.append((BlockFacts(*facts), page))
                 stored = not blocks or self._backend.put(blocks)
                 done += [there or stored for there in held]
         # Storing is best effort: the engine offers a page again when it is evicted next.
@@ -66,6 +66,3 @@ class PageStore:
 
     def _key(self, page_hash: str) -> bytes:
         return self._keys.key(bytes.fromhex(page_hash))
-
-    def _facts(self, key: bytes, parent: bytes, page_hash: str, page: memoryview) -> BlockFacts:
-        return BlockFacts(key, len(page), bytes.fromhex(page_hash), parent, self._tokens, "", checksum_of(page))

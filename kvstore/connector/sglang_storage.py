@@ -59,15 +59,16 @@ class HeadwayStorage(HiCacheStorage):
         """Load pages into the host pool, and return which have arrived whole."""
         pages = [self.mem_pool_host.get_dummy_flat_data_page() for _ in keys]
         there = self._store.load(keys, [_bytes_of(page) for page in pages])
-        for page, whole, index in zip(pages, there, self._first(host_indices), strict=True):
+        for page, whole, index in zip(pages, there, host_indices[:: self.mem_pool_host.page_size], strict=True):
             if whole:
-                self.mem_pool_host.set_from_flat_data_page(index, page)
+                self.mem_pool_host.set_from_flat_data_page(int(index), page)
         return there
 
     @override
     def batch_set_v1(self, keys: Sequence[str], host_indices: Any, extra_info: Any = None) -> list[bool]:
         """Store pages of the host pool, and return which are stored."""
-        pages = [self.mem_pool_host.get_data_page(index) for index in self._first(host_indices)]
+        pool = self.mem_pool_host
+        pages = [pool.get_data_page(int(index)) for index in host_indices[:: pool.page_size]]
         before = getattr(extra_info, "prefix_keys", None)
         return self._store.save(keys, [_bytes_of(page) for page in pages], before[-1] if before else "")
 
@@ -80,10 +81,6 @@ class HeadwayStorage(HiCacheStorage):
     def close(self) -> None:
         """Close the connections."""
         self._store.close()
-
-    def _first(self, host_indices: Any) -> list[int]:
-        """Return the position of each page's first token in the host pool."""
-        return [int(index) for index in host_indices[:: self.mem_pool_host.page_size]]
 
     def _format(self, pool: Any) -> PayloadFormat:
         config = self._config
