@@ -10,6 +10,7 @@ from importlib import import_module
 _MANIFESTS = "controlplane.manifests.command.main"
 PROGRAMS = {
     "apply": _MANIFESTS,
+    "audit-router": "controlplane.router_audit.command",
     "completion": "controlplane.management.command_help",
     "diff": _MANIFESTS,
     "export": _MANIFESTS,
@@ -49,6 +50,7 @@ GROUPS = {
         "simulate_regions": "compare routing policies across regions",
         "simulate_sessions": "compare systems that keep the KV caches of sessions",
         "plan_capacity": "estimate what sharing engines across regions saves",
+        "audit-router": "audit another router from its log, as one report",
         "learn_agents": "learn from the request log which agents call which",
         "replay": "replay a trace against an OpenAI-compatible server",
         "simengine": "start one simulated engine",

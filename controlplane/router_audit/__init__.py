@@ -1,0 +1,1 @@
+"""Audits of other routers from their logs: `audit-router`."""

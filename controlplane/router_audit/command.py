@@ -1,0 +1,137 @@
+"""`manage.py audit-router`: audits another router from its log, and writes one HTML report. Prompts are not stored."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from tqdm import tqdm
+
+from controlplane.router_audit.audit import assumption_sets, audited
+from controlplane.router_audit.audited_fleet import audited_fleet
+from controlplane.router_audit.engine_fit import ENGINE_MODELS, fitted_engine
+from controlplane.router_audit.log_files import FORMATS, UnreadableLogError, read_log
+from controlplane.router_audit.rebuild import Assumptions
+from controlplane.router_audit.report import AuditSource, report_html, verdict
+from planning.router_audit.log_gaps import log_gaps
+from planning.router_audit.logged_request import LoggedRequest, RequestLog
+from routing.registry import CENTRAL_PLACEMENT
+from routing.values.counted import count
+from simulator.baselines.registry import PLACEMENTS
+from simulator.engine_models.engine_profile import (
+    EngineProfile,
+    UnreadableProfileError,
+    profile_named,
+    profile_names,
+    read_profile,
+)
+
+RULES = sorted(set(PLACEMENTS) - {CENTRAL_PLACEMENT})
+_CLOSEST = "closest to the log"
+
+
+def main(argv: Sequence[str], prog: str = "audit-router") -> int:
+    """Run the command line and return the exit status: 0, or 2 if the log or an option is unusable."""
+    options = parser(prog).parse_args(argv)
+    try:
+        source_log, requests = _requests(options)
+        report, result = _audited(options, source_log, requests)
+        options.out.parent.mkdir(parents=True, exist_ok=True)
+        options.out.write_text(report, "utf-8")
+    except (UnreadableLogError, UnreadableProfileError, OSError) as error:
+        sys.stderr.write(f"{prog}: {error}\n")
+        return 2
+    sys.stdout.write(f"{result}\nReport: {options.out}\n")
+    return 0
+
+
+def parser(prog: str) -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
+    made = argparse.ArgumentParser(prog=prog, description=__doc__)
+    made.add_argument(
+        "--log", type=Path, action="append", required=True, metavar="FILE|DIR",
+        help="Log of the audited router, gzipped or not. Repeat it for logs of the same requests, joined by their ids.",
+    )  # fmt: skip
+    made.add_argument(
+        "--format", choices=FORMATS, action="append", required=True, help="Format of the --log at the same position."
+    )
+    made.add_argument(
+        "--engines", required=True, metavar="N|FILE",
+        help="Number of engines, or a file that lists them: one a line, with further names in logs after its name.",
+    )  # fmt: skip
+    made.add_argument("--out", type=Path, default=Path("router-audit.html"), help="The report (default: %(default)s).")
+    made.add_argument(
+        "--profile", metavar="NAME|FILE",
+        help=f"Engine profile ({', '.join(profile_names())}, or a file). Without it, the log's times decide.",
+    )  # fmt: skip
+    made.add_argument(
+        "--rule", choices=RULES, default="round_robin",
+        help="Rule that places requests whose engine is not logged (default: %(default)s).",
+    )  # fmt: skip
+    made.add_argument(
+        "--slo", type=_positive, default=5.0, metavar="S", help="TTFT objective (default: %(default)s s)."
+    )
+    made.add_argument("--requests", type=_whole, metavar="N", help="Audit only the first N requests.")
+    return made
+
+
+def _requests(options: argparse.Namespace) -> tuple[RequestLog, list[LoggedRequest]]:
+    """Return the log and its requests in order of arrival; raise UnreadableLogError if there are none."""
+    if len(options.log) != len(options.format):
+        raise UnreadableLogError(f"{len(options.log)} × --log, but {len(options.format)} × --format; give one for each")
+    log = RequestLog()
+    for path, file_format in zip(options.log, options.format, strict=True):
+        read_log(log, path, file_format)
+    requests = log.requests()
+    if not requests:
+        problems = [f"{problem.where}: {problem.reason}" for problem in log.problems[:3]]
+        problems += [f"{lines:,} × {what}" for what, lines in log.others.items()]
+        raise UnreadableLogError(f"no usable request in {count(log.lines, 'line')}: {'; '.join(problems)}")
+    return log, requests
+
+
+def _audited(options: argparse.Namespace, log: RequestLog, requests: Sequence[LoggedRequest]) -> tuple[str, str]:
+    """Return the report and its verdict."""
+    kept = requests[: options.requests]
+    fleet = audited_fleet(kept, options.engines)
+    start = Assumptions(
+        name=_CLOSEST, profile=_profile(options.profile), engine_model=ENGINE_MODELS[0], ttft_slo_s=options.slo
+    )
+    # disable=None shows the bar on a terminal only.
+    with tqdm(unit="run", desc="audit", disable=None) as bar:
+        fit = fitted_engine(fleet, start, options.rule, given=options.profile is not None, on_step=bar.update)
+        bar.total = bar.n + len(assumption_sets(fit))
+        result = audited(fleet, fit, options.rule, bar.update)
+    source = AuditSource(
+        log=log,
+        files=tuple((path.name, file_format) for path, file_format in zip(options.log, options.format, strict=True)),
+        gaps=log_gaps(kept, options.rule),
+        requests=len(kept),
+        span_s=(kept[-1].arrived_s or 0.0) - (kept[0].arrived_s or 0.0),
+        rule="" if all(request.engine for request in kept) else options.rule,
+        left_out=len(requests) - len(kept),
+    )
+    return report_html(source, result), verdict(result)
+
+
+def _profile(given: str | None) -> EngineProfile:
+    """Return the named profile, or the reference model as engines are built today: the last block is recomputed."""
+    if given is None:
+        return EngineProfile(recompute_last_block=True)
+    return profile_named(given) if given in profile_names() else read_profile(Path(given))
+
+
+def _positive(text: str) -> float:
+    value = float(text)
+    if not 0 < value <= 3600:
+        raise argparse.ArgumentTypeError("must be above 0 and at most 3600")
+    return value
+
+
+def _whole(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError("must be at least 1")
+    return value

@@ -1,0 +1,1 @@
+"""Audits of other routers: what their logs state, and what their decisions cost."""

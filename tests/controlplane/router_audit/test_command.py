@@ -1,0 +1,110 @@
+"""`audit-router` from a log to its report."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from typing_extensions import override
+
+from controlplane.router_audit.command import main
+from simulator.engine_models.engine_profile import EngineProfile
+from tests.controlplane.router_audit.logs import conversations, served, write_log
+
+PROFILE = EngineProfile(recompute_last_block=True)
+
+
+def audit(*arguments: object) -> int:
+    return main([str(argument) for argument in arguments], "headway audit-router")
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    rows = conversations(150, gap_ms=120)
+    return write_log(tmp_path_factory.mktemp("log") / "routed.jsonl", rows, served(rows, "round_robin", PROFILE))
+
+
+class _Resources(HTMLParser):
+    """Collects what a page loads."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.loaded: list[str] = []
+
+    @override
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.loaded += [f"{tag} {name}" for name, _ in attrs if name in ("src", "href", "data", "action")]
+        self.loaded += [tag] * (tag in ("script", "link", "iframe", "img"))
+
+
+def test_the_report_is_one_file_and_the_same_for_the_same_log(
+    log: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one, other = tmp_path / "one.html", tmp_path / "new" / "other.html"
+    for out in (one, other):
+        assert audit("--log", log, "--format", "mooncake", "--engines", 4, "--out", out) == 0
+    assert "Headway's default would have answered sooner" in capsys.readouterr().out
+    text = one.read_text()
+    assert text == other.read_text()
+    page = _Resources()
+    page.feed(text)
+    assert page.loaded == []
+    assert not re.search(r"url\(|@import|http", text)
+    for heading in ("Causes of regret", "The worst decisions", "What the log did not state", "gpu-1", "150 requests"):
+        assert heading in text
+    assert "Nothing that an audit uses is missing." in text
+
+
+def test_a_request_with_markup_in_its_id_is_escaped(tmp_path: Path) -> None:
+    lines = ["request_id,time,engine,prompt_tokens,ttft"]
+    lines += [f"<script>{number},{number / 10},a,4000,{5 + number}" for number in range(12)]
+    log, out = tmp_path / "log.csv", tmp_path / "out.html"
+    log.write_text("\n".join([*lines, "broken"]))
+    assert audit("--log", log, "--format", "csv", "--engines", 2, "--out", out) == 0
+    text = out.read_text()
+    assert "&lt;script&gt;" in text
+    assert "<script" not in text
+    assert "1 line unusable" in text
+    assert "log.csv:14" in text
+    assert "1 cells instead of 5" in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (["--engines", "2"], "--engines 2, but the log names 4 engines: gpu-1, gpu-2, gpu-3, gpu-4; raise the number"),
+        (["--engines", "0"], "not between 1 and 512"),
+        (["--engines", "no-file"], "no number and no readable file"),
+        (["--engines", "4", "--profile", "no-profile"], "cannot read engine profile"),
+        (["--engines", "4", "--format", "nginx"], "give one for each"),
+    ],
+)
+def test_wrong_options_end_with_2_and_a_remedy(
+    arguments: list[str], why: str, log: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert audit("--log", log, "--format", "mooncake", "--out", tmp_path / "x.html", *arguments) == 2
+    assert why in capsys.readouterr().err
+
+
+def test_a_log_of_another_format_ends_with_2_and_what_its_lines_are(
+    log: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert audit("--log", log, "--format", "nginx", "--engines", 4, "--out", tmp_path / "x.html") == 2
+    error = capsys.readouterr().err
+    assert "no usable request in 150 lines: 150 × request of another path" in error
+    assert audit("--log", log, "--format", "csv", "--engines", 4, "--out", tmp_path / "x.html") == 2
+    assert "routed.jsonl:1: no header with a column 'time'" in capsys.readouterr().err
+
+
+def test_engines_have_further_names_in_a_file(log: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    engines, out = tmp_path / "engines.txt", tmp_path / "out.html"
+    engines.write_text("one GPU-1 gpu-2\n\ntwo gpu-3 gpu-4\n")
+    options = ("--log", log, "--format", "mooncake", "--engines", engines, "--requests", 40, "--out", out)
+    assert audit(*options) == 0
+    assert "<th>one</th>" in out.read_text()
+    assert "110 later requests not included" in out.read_text()
+    engines.write_text("one gpu-1\n")
+    assert audit(*options) == 2
+    assert "does not list: gpu-2, gpu-3, gpu-4; add them" in capsys.readouterr().err
