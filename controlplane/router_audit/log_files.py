@@ -6,8 +6,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 from controlplane.router_audit.readers.csv_log import CsvLog
+from controlplane.router_audit.readers.dynamo_log import dynamo_request
+from controlplane.router_audit.readers.envoy_log import envoy_request
+from controlplane.router_audit.readers.litellm_log import litellm_request
+from controlplane.router_audit.readers.llm_d_log import LlmDLog
 from controlplane.router_audit.readers.mooncake_log import mooncake_request
 from controlplane.router_audit.readers.nginx_log import nginx_request
+from controlplane.router_audit.readers.sglang_log import SglangLog
+from controlplane.router_audit.readers.vllm_router_log import vllm_router_request
 from planning.router_audit.logged_request import LoggedRequest, OtherLineError, RequestLog, UnusableLineError
 from simulator.workloads.trace import TraceError, iterate_lines
 
@@ -16,7 +22,13 @@ LineReader = Callable[[bytes], LoggedRequest]
 
 FORMATS: dict[str, Callable[[], LineReader]] = {
     "mooncake": lambda: mooncake_request,
+    "dynamo": lambda: dynamo_request,
+    "sglang": SglangLog,
+    "llm-d": LlmDLog,
+    "vllm-router": lambda: vllm_router_request,
     "nginx": lambda: nginx_request,
+    "envoy": lambda: envoy_request,
+    "litellm": lambda: litellm_request,
     "csv": CsvLog,
 }
 """Name of a format → reader of one of its files."""

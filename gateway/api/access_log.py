@@ -9,7 +9,7 @@ import msgspec
 
 FORMATS = ("nginx-json",)
 _BYTES_PER_TOKEN = 4
-_OVERHEAD_BYTES = 400
+OVERHEAD_BYTES = 400
 """Approximate bytes of a request line, headers and JSON around the prompt."""
 _SERVED = ("/v1/chat/completions", "/v1/completions")
 
@@ -59,7 +59,7 @@ def _prompt_tokens(fields: Mapping[str, Any]) -> int:
     if logged is not None:
         return max(1, int(logged))
     length = _number(fields, "request_length") or 0.0
-    return max(1, int((length - _OVERHEAD_BYTES) / _BYTES_PER_TOKEN))
+    return max(1, int((length - OVERHEAD_BYTES) / _BYTES_PER_TOKEN))
 
 
 def _outcome(fields: Mapping[str, Any]) -> str:

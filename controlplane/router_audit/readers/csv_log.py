@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import csv
 
-from controlplane.router_audit.readers.line_fields import address, number, prompt_blocks, unix_s, whole
-from gateway.contracts.traffic_row import trace_blocks
-from planning.router_audit.logged_request import BLOCK_TOKENS, LoggedRequest, OtherLineError, UnusableLineError
+from controlplane.router_audit.readers.line_fields import address, hash_blocks, number, prompt_blocks, unix_s, whole
+from planning.router_audit.logged_request import LoggedRequest, OtherLineError, UnusableLineError
 
 COLUMNS = (
     "request_id", "time", "engine", "prompt_tokens", "output_tokens", "cached_tokens", "ttft", "total", "session",
@@ -38,9 +37,7 @@ def _request(cells: dict[str, str]) -> LoggedRequest:
     tokens, source = whole(cells.get("prompt_tokens")), ""
     blocks: tuple[int, ...] = ()
     if hashes := cells.get("block_hashes", "").split():
-        block_tokens = whole(cells.get("block_tokens")) or BLOCK_TOKENS
-        blocks = trace_blocks(_hashes(hashes), tokens or len(hashes) * block_tokens, block_tokens)
-        source = "hashes"
+        blocks, source = hash_blocks(_numbers(hashes), whole(cells.get("block_tokens")), tokens), "hashes"
     elif prompt := cells.get("prompt", ""):
         blocks, counted = prompt_blocks(prompt)
         tokens, source = tokens or counted, "prompt"
@@ -60,12 +57,9 @@ def _request(cells: dict[str, str]) -> LoggedRequest:
     )
 
 
-def _hashes(words: list[str]) -> list[int]:
+def _numbers(words: list[str]) -> list[int]:
     """Return block hashes written in decimal, or in hexadecimal after 0x."""
     try:
-        hashes = [int(word, 0) for word in words]
+        return [int(word, 0) for word in words]
     except ValueError as error:
         raise UnusableLineError("block_hashes are no numbers; separate them with spaces") from error
-    if not -(2**63) <= min(hashes) <= max(hashes) < 2**64:
-        raise UnusableLineError("a block hash has more than 64 bits")
-    return hashes

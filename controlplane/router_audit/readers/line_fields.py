@@ -9,12 +9,14 @@ from typing import Any
 import msgspec
 from xxhash import xxh3_64_intdigest
 
+from gateway.contracts.traffic_row import trace_blocks
 from kvstore.keys.block_keys import TOKEN_BYTES, byte_block_keys, token_block_keys
 from planning.router_audit.logged_request import BLOCK_TOKENS, UnusableLineError
 
 _SEED = 0
 """Names of blocks stay within one audit, so they need no secret."""
-_MOST = 1e12
+_MOST = 1e20
+_LATEST_S = 1e11
 
 
 def json_object(line: bytes) -> dict[str, Any]:
@@ -33,8 +35,8 @@ def inner(fields: Mapping[str, Any], *path: str) -> dict[str, Any]:
     return dict(value) if isinstance(value, Mapping) else {}
 
 
-def number(value: object) -> float | None:
-    """Return a value from 0 on, given as number or text; None if it is missing, "-", negative, or no number."""
+def number(value: object, most: float = _MOST) -> float | None:
+    """Return a value in 0..most, given as number or text; None if it is missing, "-", or another one."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
     try:
@@ -42,7 +44,7 @@ def number(value: object) -> float | None:
     except ValueError:
         return None
     # NaN and infinity fail here as well.
-    return parsed if 0 <= parsed < _MOST else None
+    return parsed if 0 <= parsed < most else None
 
 
 def whole(value: object) -> int | None:
@@ -59,7 +61,7 @@ def milliseconds(value: object) -> float | None:
 
 def unix_s(value: object) -> float:
     """Return a time, given in Unix seconds or as ISO 8601 (UTC if it names no zone); raise UnusableLineError."""
-    parsed = number(value)
+    parsed = number(value, _LATEST_S)
     if parsed is not None:
         return parsed
     try:
@@ -81,6 +83,16 @@ def token_blocks(tokens: Sequence[int]) -> tuple[int, ...]:
         return token_block_keys(_SEED, tokens, BLOCK_TOKENS)
     except (OverflowError, TypeError) as error:
         raise UnusableLineError("token ids are no 32-bit numbers") from error
+
+
+def hash_blocks(hashes: object, block_tokens: int | None, prompt_tokens: int | None) -> tuple[int, ...]:
+    """Return one name per BLOCK_TOKENS tokens from chained hashes of blocks; none of a missing list."""
+    if not hashes or not isinstance(hashes, list):
+        return ()
+    if not all(isinstance(value, int) and -(2**63) <= value < 2**64 for value in hashes):
+        raise UnusableLineError("block hashes are no numbers of 64 bits")
+    size = block_tokens or BLOCK_TOKENS
+    return trace_blocks(hashes, prompt_tokens or len(hashes) * size, size)
 
 
 def prompt_blocks(text: str) -> tuple[tuple[int, ...], int]:

@@ -77,7 +77,7 @@ def test_an_nginx_line_is_read_as_for_observe_only_pools() -> None:
     )  # fmt: skip
     with pytest.raises(OtherLineError, match="another path"):
         nginx_request(json.dumps({**NGINX, "uri": "/health"}).encode())
-    with pytest.raises(UnusableLineError, match=r"docs/observe\.md"):
+    with pytest.raises(UnusableLineError, match=r"log the fields that docs/audit-router\.md lists"):
         nginx_request(json.dumps({**NGINX, "upstream": "-"}).encode())
     with pytest.raises(UnusableLineError, match="choose the --format"):
         nginx_request(b"10.0.0.9 - - GET /")
