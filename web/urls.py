@@ -14,7 +14,7 @@ from controlplane.usage.budgets import BUDGETS, PRICES
 from web.access import factors as access_factors
 from web.access import keys as access_keys
 from web.access import people as access_people
-from web.access import provider
+from web.access import preferences, provider
 from web.access import secrets as access_secrets
 from web.access import sessions as access_sessions
 from web.access import tenants as access_tenants
@@ -184,6 +184,7 @@ urlpatterns = [
     path("access/groups.csv", admins_only(csv_download(GROUP_GRANTS)), name="groups-csv"),
     path("access/secrets", access_secrets.secrets, name="access-secrets"),
     path("access/you", access_you.you, name="access-you"),
+    path("access/you/settings", preferences.own_settings, name="access-own-settings"),
     path("access/you/password", access_you.change_own_password, name="access-own-password"),
     path("access/you/app", access_factors.app, name="access-own-app"),
     path("access/you/factors/<int:number>/remove", access_factors.remove, name="access-own-factor-remove"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
+from zoneinfo import available_timezones
 
 from django.contrib.auth.models import User
 from django.contrib.auth.password_validation import validate_password
@@ -111,6 +112,21 @@ def set_password(user: User, password: str, *, actor: Actor, keep_session: str =
         audit.record(actor, "person.set_password", KIND, user.username, why=why)
 
 
+PREFERENCES = {name: Person._meta.get_field(name) for name in ("time_zone", "clock", "theme")}
+"""Fields that only their person sets and sees."""
+
+
+def set_preferences(person: Person, changes: Mapping[str, Any]) -> None:
+    """Store how the console shows times and colors to the person. Raises InvalidFieldsError."""
+    check_names(changes, PREFERENCES)
+    problems = [item for name, value in changes.items() for item in _field_problems(name, value)]
+    if changes.get("time_zone", "") not in ("", *available_timezones()):
+        problems.append(FieldProblem("time_zone", "Use an IANA name such as Europe/Berlin."))
+    if problems:
+        raise InvalidFieldsError(problems)
+    Person.objects.filter(pk=person.pk).update(**changes)
+
+
 def password_problems(password: str | None, user: User) -> list[FieldProblem]:
     """Return all problems of a password; None has no problems."""
     if password is None:
@@ -126,12 +142,18 @@ def password_problems(password: str | None, user: User) -> list[FieldProblem]:
 
 
 def _username_problems(username: str) -> list[FieldProblem]:
-    try:
-        User._meta.get_field("username").clean(username, None)
-    except ValidationError as error:
-        return [FieldProblem("username", text) for text in error.messages]
+    if problems := _field_problems("username", username):
+        return problems
     if User.objects.filter(username__iexact=username).exists():
         return [FieldProblem("username", "This name is taken; names must differ in more than case.")]
+    return []
+
+
+def _field_problems(name: str, value: Any) -> list[FieldProblem]:
+    try:
+        Person._meta.get_field(name).clean(value, None)
+    except ValidationError as error:
+        return [FieldProblem(name, text) for text in error.messages]
     return []
 
 

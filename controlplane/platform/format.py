@@ -10,11 +10,16 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, tzinfo
 from pathlib import Path
 from typing import Any, TypeVar
+
+from django.utils import timezone
 
 from routing.values import counted
 
@@ -27,6 +32,9 @@ _NUMBERS: dict[str, Any] = _FORMATS["numbers"]
 _BINARY = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 _DECIMAL = ("B/s", "kB/s", "MB/s", "GB/s", "TB/s")
 _UNITS: list[tuple[int, str]] = [(size, name) for size, name in _FORMATS["units"]]
+
+_ISO = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00")
+_twelve_hours: ContextVar[bool] = ContextVar("twelve_hours", default=False)
 
 count = counted.count
 Value = TypeVar("Value")
@@ -144,15 +152,62 @@ def sentence(text: str) -> str:
     return f"{first}{text[1:]}{'' if text[-1] in '.!?' else '.'}"
 
 
-def clock_time(at: float) -> str:
-    """Return the UTC time of day of unix seconds `at`: 03:13:18."""
-    return datetime.fromtimestamp(at, UTC).strftime("%H:%M:%S")
+@contextmanager
+def shown_times(zone: tzinfo, *, twelve_hours: bool = False) -> Iterator[None]:
+    """Write times in this zone and on this clock until the context ends. Outside, they are in UTC, on 24 hours."""
+    before = _twelve_hours.set(twelve_hours)
+    try:
+        with timezone.override(zone):
+            yield
+    finally:
+        _twelve_hours.reset(before)
 
 
-def day_time(at: float) -> str:
-    """Return the UTC day and time of unix seconds `at`: 20 Nov 03:13."""
-    when = datetime.fromtimestamp(at, UTC)
-    return f"{when.day} {when.strftime('%b %H:%M')}"
+def zone_name() -> str:
+    """Return the name of the zone in which times are written, such as UTC or Europe/Berlin."""
+    return timezone.get_current_timezone_name()
+
+
+def clock_hours() -> int:
+    """Return 12 or 24, the hours of the clock on which times are written."""
+    return 12 if _twelve_hours.get() else 24
+
+
+def clock_time(at: float | datetime, timespec: str = "seconds") -> str:
+    """Return the time of day of `at`, unix seconds or a time: 03:13:18, or 3:13:18 am.
+
+    `timespec` is the smallest unit: minutes, seconds, or milliseconds.
+    """
+    when = _in_zone(at)
+    text = when.time().isoformat(timespec)
+    if not _twelve_hours.get():
+        return text
+    return f"{when.hour % 12 or 12}{text[2:]}{NARROW_SPACE}{'am' if when.hour < 12 else 'pm'}"
+
+
+def day(at: float | datetime) -> str:
+    """Return the day of `at`, unix seconds or a time: 20 Nov."""
+    when = _in_zone(at)
+    return f"{when.day} {when:%b}"
+
+
+def day_time(at: float | datetime, timespec: str = "minutes") -> str:
+    """Return the day and time of day of `at`, unix seconds or a time: 20 Nov 03:13."""
+    return f"{day(at)} {clock_time(at, timespec)}"
+
+
+def date_time(at: float | datetime, timespec: str = "minutes") -> str:
+    """Return the date and time of day of `at`, unix seconds or a time: 2026-11-20 03:13."""
+    return f"{_in_zone(at):%Y-%m-%d} {clock_time(at, timespec)}"
+
+
+def with_clocks(text: str) -> str:
+    """Return the text with the time of day in place of each time that `iso` wrote."""
+    return _ISO.sub(lambda match: clock_time(datetime.fromisoformat(match[0])), text)
+
+
+def _in_zone(at: float | datetime) -> datetime:
+    return timezone.localtime(at if isinstance(at, datetime) else datetime.fromtimestamp(at, UTC))
 
 
 def iso(at: float) -> str:
@@ -172,7 +227,7 @@ class Moment:
     @property
     def exact(self) -> str:
         """Return date and time to the second."""
-        return f"{self.iso[:10]} {self.iso[11:19]} UTC"
+        return f"{date_time(datetime.fromisoformat(self.iso), 'seconds')} {zone_name()}"
 
 
 def moment(at: datetime | None, now: datetime) -> Moment | None:
@@ -182,9 +237,9 @@ def moment(at: datetime | None, now: datetime) -> Moment | None:
 
 def moment_of(at: datetime, now: datetime) -> Moment:
     """Return `at` as a Moment relative to `now`."""
-    local, today = at.astimezone(UTC), now.astimezone(UTC).date()
-    clock = local.strftime("%H:%M:%S" if local.date() == today else "%Y-%m-%d %H:%M")
-    return Moment(local.isoformat(timespec="milliseconds"), clock, relative((now - at).total_seconds()))
+    clock = clock_time(at) if _in_zone(at).date() == _in_zone(now).date() else date_time(at)
+    iso_text = at.astimezone(UTC).isoformat(timespec="milliseconds")
+    return Moment(iso_text, clock, relative((now - at).total_seconds()))
 
 
 def relative(seconds: float) -> str:

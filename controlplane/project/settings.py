@@ -107,6 +107,7 @@ MIDDLEWARE = [
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "django.contrib.auth.middleware.LoginRequiredMiddleware",
     "allauth.account.middleware.AccountMiddleware",
+    "web.access.preferences.show_own_times",
     "web.access.sign_in_steps.enroll_first",
     "web.access.session_record.note_sessions",
     "web.shell.no_role.NoRoleMiddleware",
@@ -124,6 +125,7 @@ TEMPLATES: list[dict[str, Any]] = [
             "context_processors": [
                 "django.template.context_processors.request",
                 "django.contrib.auth.context_processors.auth",
+                "web.access.preferences.times",
             ]
         },
     }
@@ -268,6 +270,7 @@ MFA_ADAPTER, MFA_TOTP_ISSUER = "controlplane.access.second_factors.FactorAdapter
 MFA_TOTP_TOLERANCE = 1
 LOGIN_REDIRECT_URL = "/"
 LOGOUT_REDIRECT_URL = "/login"
+AUTHENTICATION_BACKENDS = ["controlplane.access.person_backend.PersonBackend"]
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": f"django.contrib.auth.password_validation.{name}"}
     for name in ("UserAttributeSimilarityValidator", "MinimumLengthValidator", "CommonPasswordValidator")

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from controlplane.platform.format import ago, clock_time, some_names
+from controlplane.platform.format import ago, clock_time, some_names, zone_name
 from controlplane.secret_rotation.holders import Holder, Holders, newest
 from gateway.requests.advisories.advisory_token import MAX_LIFETIME_S
 from kvstore.keys.keyring import FLEET, KV, SESSIONS
@@ -94,4 +94,4 @@ def _tokens(kind: str, also: str, known: list[Holder], now: float) -> list[str]:
     starts = [item.started_at for item in known if item.role == "gateway" and item.started_at is not None]
     if kind != FLEET or not also or not starts or now >= (until := max(starts) + MAX_LIFETIME_S):
         return []
-    return [f"Advisory tokens that gateways signed with {also} are valid until {clock_time(until)} UTC."]
+    return [f"Advisory tokens that gateways signed with {also} are valid until {clock_time(until)} {zone_name()}."]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import datetime
 from itertools import groupby
 from time import perf_counter
 from typing import Any
@@ -21,7 +21,7 @@ from django.views.decorators.http import require_safe
 from controlplane.access.audit_search import EXPORT_LIMIT, NAMED_KINDS, AuditFilter, exported, search, visible_events
 from controlplane.fleet.visibility import visible_pools
 from controlplane.platform.actor import PROGRAM, Actor
-from controlplane.platform.format import moment, some_names
+from controlplane.platform.format import date_time, moment, some_names
 from controlplane.platform.models.audit_event import AuditEvent
 from controlplane.platform.search_filter import UnreadableFilterError
 from controlplane.policies.document.diff import DiffRun, diff_runs
@@ -127,7 +127,7 @@ def _opened(actor: Actor, text: str, now: datetime, wanted: AuditFilter) -> dict
         return None
     return {
         **_row(event, now, wanted),
-        "exact": event.at.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3],
+        "exact": date_time(event.at, "milliseconds"),
         "runs": _runs(event),
         "json": json.dumps(exported(event), indent=2),
         "close": with_query(ADDRESS, **wanted.given),

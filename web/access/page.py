@@ -23,6 +23,7 @@ TABS = (
     ("tenants", "Tenants", "/access/tenants"),
     ("secrets", "Secrets", "/access/secrets"),
     ("you", "You", "/access/you"),
+    ("settings", "Your settings", "/access/you/settings"),
 )
 SAID = {
     "key-changed": "Key changed; gateways apply it within a second.",
@@ -45,6 +46,7 @@ SAID = {
     "stale-policy": "Not changed: another person changed the policy. Review it, then repeat your change.",
     "factors-reset": "Second factors removed. The person signs in with the password alone.",
     "sign-in-again": "For this change, sign out and in again: your sign-in is older than 15 minutes.",
+    "settings-saved": "Saved.",
     "nothing": "No changes.",
 }
 """Message shown after each change, by the code in the URL."""
@@ -74,7 +76,7 @@ def access_page(request: HttpRequest, tab: str, *, status: int = 200, **page: An
         request,
         page="Access",
         tab=tab,
-        tabs=TABS if is_admin else TABS[-1:],
+        tabs=TABS if is_admin else TABS[-2:],
         said=SAID.get(request.GET.get("said", ""), ""),
         **page,
     )

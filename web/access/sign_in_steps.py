@@ -48,7 +48,7 @@ def enter(request: HttpRequest, user: User, method: str) -> None:
     request.session.update({METHOD: method, SIGNED_IN_AT: time.time()})
     if method == PROVIDER:
         request.session.set_expiry(PROVIDER_SESSION_S)
-    login(request, user, backend="django.contrib.auth.backends.ModelBackend")
+    login(request, user)
     # While the database is not writable, no factor can be added, and emergencies need someone who can sign in.
     if method == PASSWORD and lacks_factor(user) and database_writes().failing is None:
         request.session[ENROLLING] = True

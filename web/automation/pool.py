@@ -15,7 +15,7 @@ from controlplane.fleet.models.engine import Engine
 from controlplane.fleet.models.pool import ActuatorKind, Pool
 from controlplane.objectives.objective import targets
 from controlplane.platform.actor import Actor
-from controlplane.platform.format import count, moment, percent, span
+from controlplane.platform.format import count, moment, percent, span, zone_name
 from controlplane.platform.role import Role
 from controlplane.platform.roles import may
 from gateway.contracts.fleet_sample import EngineSample, PoolSample
@@ -181,7 +181,7 @@ def override_words(state: PoolAutomationState, settings: ScalingDocument, now: d
         )
     if state.override_prefill is not None:
         held.append(f"{state.override_prefill} prefill")
-    return f"Fixed at {', '.join(held)} until {until.clock} UTC ({until.ago}) by {state.changed_by}"
+    return f"Fixed at {', '.join(held)} until {until.clock} {zone_name()} ({until.ago}) by {state.changed_by}"
 
 
 def _tile(label: str, figure: str, unit: str, note: str, shape: str = "") -> dict[str, str]:

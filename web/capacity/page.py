@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 from django.conf import settings
@@ -29,7 +29,7 @@ from controlplane.capacity.saving import (
     range_words,
 )
 from controlplane.platform.conflict import ConflictError
-from controlplane.platform.format import moment_of, percent
+from controlplane.platform.format import clock_time, day, day_time, moment_of, percent, zone_name
 from controlplane.platform.models.job_run import JobRun, JobState
 from controlplane.platform.role import Role
 from controlplane.platform.roles import NotAllowedError, may
@@ -93,7 +93,7 @@ def finding(installation: InstallationPlan) -> tuple[str, str]:
 
 def _peak_at(installation: InstallationPlan) -> str:
     at = installation.demand.since + installation.plan.shared_step * STEP_S
-    return f"on {datetime.fromtimestamp(at, UTC):%d %b at %H:%M} UTC"
+    return f"on {day_time(at)} {zone_name()}"
 
 
 def sizes(installation: InstallationPlan) -> list[tuple[str, FleetSize]]:
@@ -113,11 +113,11 @@ def _points(values: Sequence[float], top: float) -> str:
 
 def _moments(since: float, steps: int) -> tuple[Tick, ...]:
     span_s = max(1, steps - 1) * STEP_S
-    form = "%H:%M" if span_s < 36 * 3600 else "%d %b"
+    words = partial(clock_time, timespec="minutes") if span_s < 36 * 3600 else day
     return tuple(
         Tick(
             place(LEFT + number / _WORDS * (RIGHT - LEFT)),
-            datetime.fromtimestamp(since + number / _WORDS * span_s, UTC).strftime(form),
+            words(since + number / _WORDS * span_s),
         )
         for number in range(_WORDS)
     )
@@ -181,8 +181,8 @@ def _reading() -> dict[str, Any]:
     span = recorded_span()
     missing = "No requests are recorded yet. Send some through the gateway."
     if span is not None:
-        first = datetime.fromtimestamp((span[0] // STEP_S + 2) * STEP_S, UTC)
-        missing = f"The first full quarter of an hour of the log ends at {first:%H:%M} UTC, if requests keep arriving."
+        first = f"{clock_time((span[0] // STEP_S + 2) * STEP_S, 'minutes')} {zone_name()}"
+        missing = f"The first full quarter of an hour of the log ends at {first}, if requests keep arriving."
     return {"running": running, "done": done, "failed": failed, "missing": missing}
 
 

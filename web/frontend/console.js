@@ -13,8 +13,10 @@ import { startMenus } from './shell/menus.js';
 import { labelCells } from './shell/stacked_tables.js';
 import { startPalette } from './shell/palette.js';
 import { startTheme } from './shell/theme.js';
+import { keepTimeZone } from './shell/time_zone.js';
 import { startTour } from './shell/tour.js';
 
+keepTimeZone();
 startTheme(document.getElementById('theme-button'));
 startMenus();
 startPalette();

@@ -221,13 +221,15 @@ _TABLES = (
 def _steps(shown: Incident, episode: Episode, now: datetime) -> list[dict[str, Any]]:
     """Return the steps open, recovering, closed: which one is reached, and when."""
     is_closed = shown.state == IncidentState.CLOSED
-    opened = f"{shown.opened_at:%H:%M:%S}, {duration((shown.opened_at - shown.onset).total_seconds())} after it began"
+    opened = (
+        f"{clock_time(shown.opened_at)}, {duration((shown.opened_at - shown.onset).total_seconds())} after it began"
+    )
     if shown.acknowledged_at is not None:
-        opened += f"; acknowledged {shown.acknowledged_at:%H:%M:%S} by {shown.acknowledged_by}"
+        opened += f"; acknowledged {clock_time(shown.acknowledged_at)} by {shown.acknowledged_by}"
     better = f"lowest {percent(episode.lowest)} on time" if is_closed else f"now {percent(episode.on_time)} on time"
     minutes = f"{CLOSES_AFTER_S / 60:.0f} min"
     if shown.closed_at is not None:
-        ended = f"{shown.closed_at:%H:%M:%S}, {f'by {shown.closed_by}' if shown.closed_by else 'by itself'}"
+        ended = f"{clock_time(shown.closed_at)}, {f'by {shown.closed_by}' if shown.closed_by else 'by itself'}"
     elif episode.present:
         ended = f"by a person, or after {minutes} without a symptom"
     else:

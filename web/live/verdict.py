@@ -1,4 +1,7 @@
-"""The sentence above the Fleet page: are requests late, failed or rejected, and is it getting better?"""
+"""The sentence above the Fleet page: are requests late, failed or rejected, and is it getting better?
+
+It is the same for all viewers, so its times are in ISO 8601; each page shows them in its person's zone.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +14,9 @@ from controlplane.history.annotation import Annotation
 from controlplane.incidents.notices import STAYS, IncidentNotice, mark_of, trend_words
 from controlplane.platform.format import (
     NARROW_SPACE,
-    clock_time,
     count,
     duration,
+    iso,
     percent,
     rate,
     setting,
@@ -122,7 +125,7 @@ def _lost(sample: FleetSample) -> FleetVerdict | None:
     if not lost:
         return None
     first = min(lost, key=lambda engine: (engine.since, engine.name))
-    since = clock_time(first.since)
+    since = iso(first.since)
     if len(lost) == 1:
         text = f"Since {since}: {_because(first)}. {_serving(sample)}."
         return FleetVerdict("bad", f"{first.name} is lost.", text, first.engine_id, "lost")
@@ -143,7 +146,7 @@ def _incident(incidents: Sequence[IncidentNotice], sample: FleetSample) -> Fleet
     more = f" {count(others, 'other incident')} open." if others else ""
     newest = msgspec.structs.replace(newest, on_time=_share(sample, newest.pool))
     trend = f" {words}" if (words := trend_words(newest)) else ""
-    text = f"Since {clock_time(newest.onset)}: {newest.text}{trend}{more}"
+    text = f"Since {iso(newest.onset)}: {newest.text}{trend}{more}"
     verdict = FleetVerdict(
         "bad", f"{newest.title}.", text, shape="lost", late_pool_id=newest.pool, late_since=newest.onset
     )
@@ -156,7 +159,7 @@ def _closed_incident(incidents: Sequence[IncidentNotice], at: float) -> FleetVer
     if not closed:
         return None
     last = max(closed, key=lambda item: item.closed or 0.0)
-    text = f"From {clock_time(last.onset)} to {clock_time(last.closed or at)}: {last.title}. {last.text}"
+    text = f"From {iso(last.onset)} to {iso(last.closed or at)}: {last.title}. {last.text}"
     return FleetVerdict("ok", "Recovered.", text, incident=last.number)
 
 
@@ -210,7 +213,7 @@ def _decided_alone(sample: FleetSample) -> FleetVerdict | None:
 
 def _stood_still(lateness: Lateness) -> str:
     times = "once" if lateness.lapses == 1 else count(lateness.lapses, "time")
-    return f"Since {clock_time(lateness.since)} the gateway stalled {times}, {duration(lateness.away_s)} in total"
+    return f"Since {iso(lateness.since)} the gateway stalled {times}, {duration(lateness.away_s)} in total"
 
 
 def _starved(sample: FleetSample, recent: RecentState) -> FleetVerdict | None:
@@ -235,7 +238,7 @@ def _troubled(sample: FleetSample, recent: RecentState) -> FleetVerdict | None:
         load = f"holds {duration(_work_s(worst, recent))} of work"
         if len(engines) == 1:
             why = _because(worst) if worst.reason else f"it {load}"
-            text = f"Since {clock_time(worst.since)}: {why}. {_on_time(sample)}."
+            text = f"Since {iso(worst.since)}: {why}. {_on_time(sample)}."
             return FleetVerdict("warn", f"{worst.name} is {state}.", text, worst.engine_id, state)
         text = f"{_names(engines)}. The busiest, {worst.name}, {load}; {_on_time(sample, lower=True)}."
         lead = f"{count(len(engines), 'engine is', 'engines are')} {state}."
@@ -269,7 +272,7 @@ def _recovered(sample: FleetSample, markers: Sequence[Annotation]) -> FleetVerdi
         if marker.at < sample.at - RECOVERED_FOR_S:
             return None
         if marker.kind in ("back", "restarted"):
-            text = f"Since {clock_time(marker.at)}: {marker.text}. {_on_time(sample)}."
+            text = f"Since {iso(marker.at)}: {marker.text}. {_on_time(sample)}."
             return FleetVerdict("ok", "Recovered.", text, marker.engine_id)
     return None
 

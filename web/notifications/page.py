@@ -19,7 +19,7 @@ from controlplane.notifications.models.notification import (
 )
 from controlplane.notifications.planned import rules_with_channels
 from controlplane.platform.actor import Actor
-from controlplane.platform.format import some_names
+from controlplane.platform.format import day_time, some_names, zone_name
 from web.shell.console_request import asked, console_actor, filter_chips, kept, listed
 from web.shell.form_field import FieldOption
 from web.shell.frame import shell_context
@@ -134,7 +134,9 @@ def _pages(name: str, noun: str, resource: Any, **more: Any) -> Any:
 
 def _last_test(channel: NotificationChannel) -> list[tuple[str, str]]:
     tested = channel.tested_at
-    return [("Last test", f"{tested:%d %b %H:%M:%S} UTC: {channel.test_result}" if tested else "not tested")]
+    return [
+        ("Last test", f"{day_time(tested, 'seconds')} {zone_name()}: {channel.test_result}" if tested else "not tested")
+    ]
 
 
 def _state(silence: Silence) -> list[tuple[str, str]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from controlplane.platform.format import relative
+from controlplane.platform.format import date_time, relative
 from controlplane.policies.models.scheduled_publish import ScheduledPublish, ScheduleState
 from controlplane.policies.reading import PolicyAccess
 
@@ -53,7 +53,7 @@ def schedule_line(schedule: ScheduledPublish | None, state: PolicyAccess, now: d
         return None
     at = schedule.at.astimezone(UTC)
     until = relative((now - at).total_seconds())
-    exact = f"{at:%Y-%m-%d %H:%M}"
+    exact = date_time(at)
     return ScheduleLine(
         number, schedule.instead_of, at.isoformat(), exact, until, schedule.by_name, waiting, schedule.problem
     )

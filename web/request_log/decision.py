@@ -14,7 +14,7 @@ from django.views.decorators.http import require_safe
 
 from controlplane.fleet.models.pool import Pool
 from controlplane.platform.actor import Actor
-from controlplane.platform.format import count, duration, moment, plain, sentence, whole
+from controlplane.platform.format import clock_time, count, duration, moment, plain, sentence, whole
 from controlplane.platform.role import Role
 from controlplane.platform.roles import may
 from controlplane.policies.models.policy_version import PolicyVersion
@@ -92,7 +92,7 @@ def _context(actor: Actor, match: FoundDecision, record: StoredDecision) -> dict
         "story": story,
         "tone": _tone(record),
         "at": moment(at, timezone.now()),
-        "exact": at.strftime("%H:%M:%S.%f")[:-3],
+        "exact": clock_time(at, "milliseconds"),
         "pool": pool,
         "may_try": pool is not None and may(actor, Role.OPERATOR, pool),
         "timeline": pictures.timeline(record),

@@ -11,7 +11,7 @@ from django.db.models import Count, F, FloatField, QuerySet, Sum, Value
 from django.db.models.functions import Cast
 
 from controlplane.fleet.models.engine import Engine
-from controlplane.platform.format import UNKNOWN, clock_time, duration, whole
+from controlplane.platform.format import UNKNOWN, clock_time, duration, whole, zone_name
 from controlplane.platform.format import count as count_words
 from controlplane.platform.format import span as span_words
 from controlplane.request_log.decision_search import FAILED, LATE, ON_TIME, REJECTED, RUNNING, STATES, narrowed
@@ -86,7 +86,7 @@ def _line(row: DecisionIndex, engine: str) -> dict[str, Any]:
     return {
         "row": row,
         "iso": at.isoformat(timespec="milliseconds"),
-        "clock": at.strftime("%H:%M:%S.%f")[:-3],
+        "clock": clock_time(at, "milliseconds"),
         "shape": shape,
         "state": state,
         "reason": reason,
@@ -149,7 +149,11 @@ def _finding(total: int, missed: dict[str, int], span: Span, now_ms: int) -> str
     """Return the page's title: "412 requests, 31 late, 4 failed in the last 15 min"."""
     begin, end = span.begin_ms / 1000, span.end_ms / 1000
     live = abs(span.end_ms - now_ms) <= 2000
-    when = f"in the last {span_words(end - begin)}" if live else f"from {clock_time(begin)} to {clock_time(end)} UTC"
+    when = (
+        f"in the last {span_words(end - begin)}"
+        if live
+        else f"from {clock_time(begin)} to {clock_time(end)} {zone_name()}"
+    )
     if not total:
         return f"No requests {when}"
     parts = [(number, state) for state, number in missed.items() if number]

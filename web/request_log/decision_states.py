@@ -11,7 +11,7 @@ from django.db.models import F, FloatField, QuerySet, Sum, Value
 from controlplane.fleet.models.engine import Engine
 from controlplane.fleet.visibility import visible_pools
 from controlplane.platform.actor import Actor
-from controlplane.platform.format import UNKNOWN, duration, whole
+from controlplane.platform.format import UNKNOWN, clock_time, duration, whole
 from controlplane.platform.live_fleet.samples import fleet_samples
 from controlplane.platform.role import Role
 from controlplane.platform.roles import may
@@ -119,7 +119,7 @@ def _line(item: RunningRequest, engine: str) -> dict[str, Any]:
     return {
         "request": item,
         "iso": at.isoformat(timespec="milliseconds"),
-        "clock": at.strftime("%H:%M:%S.%f")[:-3],
+        "clock": clock_time(at, "milliseconds"),
         "shape": "late" if item.late else "starting",
         "state": state,
         "engine": engine,

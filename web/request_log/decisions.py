@@ -18,6 +18,7 @@ from django.views.decorators.http import require_safe
 from controlplane.fleet.models.engine import Engine
 from controlplane.fleet.visibility import visible_pools
 from controlplane.platform.actor import Actor
+from controlplane.platform.format import day_time, zone_name
 from controlplane.platform.resource.csv_text import csv_of
 from controlplane.platform.search_filter import UnreadableFilterError
 from controlplane.request_log.api.decisions import RecordedDecisionShape
@@ -202,7 +203,7 @@ def _time_words(name: str, text: str) -> str:
         at = datetime.fromtimestamp(unix_ms(name, text) / 1000, UTC)
     except (UnreadableFilterError, ValueError, OverflowError):
         return text
-    return f"{at.day} {at:%b %H:%M:%S} UTC"
+    return f"{day_time(at, 'seconds')} {zone_name()}"
 
 
 @require_safe

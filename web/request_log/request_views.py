@@ -49,7 +49,7 @@ _GROUP_HEADS = (
     ("p90", "TTFT p90"),
 )
 _LIST_HEADS = (
-    ("", "Time, UTC", ""),
+    ("", "Time", ""),
     (None, "State", ""),
     (None, "Reason", ""),
     (None, "Engine", ""),

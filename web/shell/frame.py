@@ -139,10 +139,11 @@ def shell_context(request: HttpRequest, **page: Any) -> dict[str, Any]:
 
     `page` is the name of its navigation item. `tab` is the key of its tab; pages below a tab have none.
     """
-    theme = request.COOKIES.get(THEME_COOKIE, "")
     # The login page has no person, an error page may have no user at all, and the database may be the error.
     failed = int(page.get("status", 200)) >= 500
     known = not failed and getattr(getattr(request, "user", None), "is_authenticated", False)
+    person = getattr(request.user, "person", None) if known else None
+    theme = request.COOKIES.get(THEME_COOKIE) or getattr(person, "theme", "")
     item = next((item for item in ITEMS if item.name == page.get("page")), None)
     tabs = page.get("tabs", item.tabs if item is not None else ())
     return {

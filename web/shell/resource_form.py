@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
 from django.db import models
@@ -11,6 +12,7 @@ from django.http import QueryDict
 
 from controlplane.manifests.ownership import managers_by_field
 from controlplane.platform.field_problems import FieldProblem
+from controlplane.platform.format import date_time, zone_name
 from controlplane.platform.resource.declared_field import Fields, ModelField, declaration_of
 from controlplane.platform.resource.field_text import read_texts, text_of
 from web.shell.form_field import CHECKS, NUMBER, SELECT, TEXT, FieldOption, FormField
@@ -125,6 +127,8 @@ def _fact(field: ModelField, thing: models.Model) -> str:
     value = getattr(thing, field.name)
     if isinstance(value, bool):
         return "yes" if value else "no"
+    if isinstance(value, datetime):
+        return f"{date_time(value, 'seconds')} {zone_name()}"
     if field.choices:
         return str(dict(field.flatchoices)[value])
     text, unit = text_of(field, value), declaration_of(field).unit

@@ -36,6 +36,8 @@ for item in (
     words.brief_percent,
     words.byte_rate,
     words.byte_size,
+    words.clock_time,
+    words.day_time,
     words.duration,
     words.moment,
     words.percent,
@@ -46,6 +48,7 @@ for item in (
     words.signed,
     words.span,
     words.whole,
+    words.with_clocks,
 ):
     register.filter(item.__name__, item)
 register.filter(pace_words.__name__, pace_words)
@@ -139,11 +142,11 @@ def shape(name: str, more: str = "", *, hidden: bool = False) -> SafeString:
 
 
 @register.simple_tag
-def ago(at: Moment | None, *, utc: bool = False, exact: bool = False) -> SafeString:
+def ago(at: Moment | None, *, zone: bool = False, exact: bool = False) -> SafeString:
     """Return the age of a timestamp; its title is the time of day, or date and time to the second."""
     if at is None:
         return SafeString()
-    title = at.exact if exact else f"{at.clock} UTC" if utc else at.clock
+    title = at.exact if exact else f"{at.clock} {words.zone_name()}" if zone else at.clock
     return format_html('<time datetime="{}" title="{}">{}</time>', at.iso, title, at.ago)
 
 

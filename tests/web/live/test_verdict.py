@@ -15,7 +15,7 @@ from web.live.recent_state import RecentState
 from web.live.verdict import FleetVerdict, findings
 
 START = 1_800_000_000.0
-SINCE = "08:00:03"
+SINCE = "2027-01-15T08:00:03+00:00"
 
 
 def judge(*args: Any, **named: Any) -> FleetVerdict:

@@ -101,7 +101,7 @@ def test_every_page_of_the_navigation_exists_and_marks_its_entry(signed_in: Clie
 )
 def test_stored_theme_is_in_the_first_paint(signed_in: Client, cookie: str, attribute: str) -> None:
     signed_in.cookies["theme"] = cookie
-    assert f'<html lang="en"{attribute}>' in page_text(signed_in.get("/"))
+    assert f'<html lang="en"{attribute} data-time-zone=' in page_text(signed_in.get("/"))
 
 
 def test_pages_reject_changing_methods(signed_in: Client) -> None:

@@ -49,7 +49,7 @@ def test_time_element_has_its_full_time_as_a_title() -> None:
     assert said("{% with it=at|moment:now %}{% ago it %}{% endwith %}", **at) == (
         '<time datetime="2027-01-31T11:55:00.000+00:00" title="11:55:00">5 min ago</time>'
     )
-    assert 'title="11:55:00 UTC"' in said("{% with it=at|moment:now %}{% ago it utc=True %}{% endwith %}", **at)
+    assert 'title="11:55:00 UTC"' in said("{% with it=at|moment:now %}{% ago it zone=True %}{% endwith %}", **at)
     exact = said("{% with it=at|moment:now %}{% ago it exact=True %}{% endwith %}", **at)
     assert 'title="2027-01-31 11:55:00 UTC"' in exact
     assert said("{% ago gone %}", gone=None) == ""

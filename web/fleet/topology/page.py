@@ -16,7 +16,7 @@ from controlplane.fleet.models.pool import Pool
 from controlplane.fleet.pool_problems import with_shared_caches
 from controlplane.fleet.visibility import visible_pools
 from controlplane.platform.actor import Actor
-from controlplane.platform.format import clock_time, count, span
+from controlplane.platform.format import clock_time, count, span, zone_name
 from controlplane.platform.role import Role
 from controlplane.platform.roles import may
 from gateway.contracts.fleet_sample import STATES, TAKING_WORK, FleetSample
@@ -163,7 +163,7 @@ def summary(pools: Sequence[Pool], rows: TopologyRows, sample: FleetSample | Non
     parts = (count(rows.total, "engine"), count(len(pools), "pool"), *([count(regions, "region")] if regions else ()))
     if sample is None:
         return f"{', '.join(parts)}. The gateway has not published a fleet sample."
-    return f"{', '.join(parts)}; snapshot v{sample.snapshot_version}, seen at {clock_time(sample.at)} UTC."
+    return f"{', '.join(parts)}; snapshot v{sample.snapshot_version}, seen at {clock_time(sample.at)} {zone_name()}."
 
 
 def stale_words(sample: FleetSample | None, now: float) -> str:
@@ -172,7 +172,7 @@ def stale_words(sample: FleetSample | None, now: float) -> str:
         return ""
     return (
         f"The gateway has not reported for {span(now - sample.at)}; states and loads are from "
-        f"{clock_time(sample.at)} UTC. Changes are stored and take effect when it is back."
+        f"{clock_time(sample.at)} {zone_name()}. Changes are stored and take effect when it is back."
     )
 
 

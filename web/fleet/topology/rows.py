@@ -12,7 +12,7 @@ from controlplane.fleet.models.engine import Engine
 from controlplane.fleet.models.pool import Pool
 from controlplane.fleet.pool_problems import role_problems
 from controlplane.fleet.preflight.lifecycle import failed_engines
-from controlplane.platform.format import ago, clock_time, count, iso, percent
+from controlplane.platform.format import ago, clock_time, count, iso, percent, zone_name
 from gateway.contracts.fleet_sample import TAKING_WORK, EngineSample, FleetSample, PoolSample
 from web.fleet.topology.scope import NOT_SERVING, PAGE_ROWS, TopologyScope
 from web.fleet.topology.words import (
@@ -170,7 +170,7 @@ def engine_line(row: EngineRow, slo_s: float, now: float, trouble: str = "") -> 
         "reason": trouble or (sample.reason if sample else _NOT_REPORTED),
         "since": ago(now - sample.since) if sample else "",
         "since_at": iso(sample.since) if sample else "",
-        "since_clock": f"{clock_time(sample.since)} UTC" if sample else "",
+        "since_clock": f"{clock_time(sample.since)} {zone_name()}" if sample else "",
         "incarnation": str(sample.incarnation) if sample else "",
         "trust": trust,
         "trust_word": TRUST_WORDS.get(trust, ""),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from controlplane.platform.format import NARROW_SPACE, UNKNOWN, clock_time, duration, short
+from controlplane.platform.format import NARROW_SPACE, UNKNOWN, clock_time, duration, short, zone_name
 from gateway.contracts.fleet_sample import EngineSample, PoolSample
 
 STATE_WORDS = {
@@ -40,7 +40,7 @@ def owner_words(pool: PoolSample) -> list[str]:
 def alone_words(pool: PoolSample) -> list[str]:
     """Return which gateways decide on their own, why, and since when."""
     alone = [role for role in pool.roles if role.decides_alone]
-    return [f"{role.gateway}: {role.reason}, since {clock_time(role.since)} UTC" for role in alone]
+    return [f"{role.gateway}: {role.reason}, since {clock_time(role.since)} {zone_name()}" for role in alone]
 
 
 def load_words(engine: EngineSample | None) -> str:

@@ -1,6 +1,6 @@
 /* The charts of a pool on one time axis with one cursor; refetched while the range ends now. */
 
-import { ago, clock, count, dayClock } from '../shell/format.js';
+import { ago, clock, count, dayClock, minuteClock, zoneName } from '../shell/format.js';
 import { byId, find, findAll, icon, isWithin, make, setText } from '../shell/element.js';
 import { arrangeMarkers, timeTicks } from '../charts/time_axis.js';
 import { onPaletteChange, paletteChanged } from '../charts/palette.js';
@@ -143,7 +143,7 @@ export class Timeline {
   /** @param {ChartData} data */
   #build(data) {
     const shown = chartRows(data);
-    setText(byId('automation-clock'), `${dayClock(data.from_s)} \u2013 ${clock(data.to_s)} UTC`);
+    setText(byId('automation-clock'), `${dayClock(data.from_s)} \u2013 ${clock(data.to_s)} ${zoneName()}`);
     if (this.table) {
       showTwin(byId('chart-twin'), data, shown);
       return;
@@ -213,7 +213,7 @@ export class Timeline {
       tick.style.left = `${left}%`;
       return tick;
     });
-    this.axis.replaceChildren(...ticks, make('span', 'axis-now', data.live ? 'now' : clock(to).slice(0, 5)));
+    this.axis.replaceChildren(...ticks, make('span', 'axis-now', data.live ? 'now' : minuteClock(to)));
   }
 
   /**

@@ -1,6 +1,6 @@
 /* The labels along a time axis: round moments, and marked ones without overlap. */
 
-import { clock, count } from '../shell/format.js';
+import { clock, count, minuteClock } from '../shell/format.js';
 
 /** Spans up to which ticks are this many seconds apart. @type {[spanS: number, stepS: number][]} */
 const STEPS = [
@@ -26,7 +26,7 @@ export function timeTicks(from, span, most = 92, sparser = 1) {
   const ticks = [];
   for (let at = Math.ceil(from / step) * step; at < from + span; at += step) {
     const left = ((at - from) / span) * 100;
-    if (left >= 3 && left <= most) ticks.push([step >= 600 ? clock(at).slice(0, 5) : clock(at), left]);
+    if (left >= 3 && left <= most) ticks.push([step >= 600 ? minuteClock(at) : clock(at), left]);
   }
   return ticks;
 }

@@ -1,6 +1,6 @@
 /* Load CV and on-time share, under the heat on the same time axis; and the axis itself. */
 
-import { clock, count, percent, percentText, ratio, NARROW } from '../shell/format.js';
+import { clock, count, minuteClock, percent, percentText, ratio, NARROW } from '../shell/format.js';
 import { byId, make, setText } from '../shell/element.js';
 import { timeTicks } from '../charts/time_axis.js';
 /** @import { Lines } from '../charts/lines.js' */
@@ -145,7 +145,7 @@ export class LineCharts {
   #axis() {
     const { state } = this.view;
     const axis = byId('axis');
-    const end = this.view.fixed ? clock(state.timeOf(state.last + 1)).slice(0, state.spanS > 600 ? 5 : 8) : 'now';
+    const end = this.view.fixed ? (state.spanS > 600 ? minuteClock : clock)(state.timeOf(state.last + 1)) : 'now';
     const ticks = timeTicks(state.timeOf(state.first), state.columns * state.columnS, end === 'now' ? 92 : 84);
     const key = `${state.first} ${ticks.length} ${end}`;
     if (axis.dataset.key === key) return;

@@ -1,6 +1,6 @@
 /* The same data as the pictures, as tables: the engines at the cursor's moment, the lines, the strip, the moments. */
 
-import { clock, count, dayClock, duration, percentText, rate, ratio, short, whole } from '../shell/format.js';
+import { clock, count, dayClock, duration, percentText, rate, ratio, short, whole, zoneName } from '../shell/format.js';
 import { perSecond, queueFigures, rejectionText } from './queue/queue_figures.js';
 import { byId, findAll, make, setText, stateShape } from '../shell/element.js';
 import { stepWords } from '../shell/span_words.js';
@@ -8,7 +8,6 @@ import { stepWords } from '../shell/span_words.js';
 /** @import { View } from './view.js' */
 
 /** @type {[string, string]} */
-const TIME = ['Time, UTC', ''];
 /** Rows of one page of a table. */
 const PAGE = 200;
 /** Maximum rows of the tables over time; with more columns, every second, third … is shown. */
@@ -237,8 +236,8 @@ export class TableTwin {
     this.#columns(ENGINES);
     const when =
       index === null
-        ? `Now, ${clock(this.view.end ? state.timeOf(state.last + 1) : state.at)} UTC`
-        : `Column of ${clock(state.timeOf(index))} UTC; peaks within ${stepWords(state.columnS)}`;
+        ? `Now, ${clock(this.view.end ? state.timeOf(state.last + 1) : state.at)} ${zoneName()}`
+        : `Column of ${clock(state.timeOf(index))} ${zoneName()}; peaks within ${stepWords(state.columnS)}`;
     setText(
       this.caption,
       pages > 1
@@ -324,7 +323,11 @@ export class TableTwin {
         ? `Lines, newest first; ${every || `columns of ${width}`}`
         : `Queue at the gateway, newest first; queued requests: peak per ${width}; ` +
             `rates: at the end of each${every && `; ${every}`}`,
-      [TIME, ['Pool', ''], ...columns.map(([title, kind]) => /** @type {[string, string]} */ ([title, kind]))],
+      [
+        [`Time, ${zoneName()}`, ''],
+        ['Pool', ''],
+        ...columns.map(([title, kind]) => /** @type {[string, string]} */ ([title, kind])),
+      ],
       shown.flatMap((column) => {
         const index = state.first + column;
         return pools.map((pool) => [
@@ -357,7 +360,7 @@ export class TableTwin {
       `Strip, newest first; longest wait of any engine per ${stepWords(state.hourColumnS)}` +
         (step > 1 ? `, maximum of ${step} columns` : ''),
       [
-        TIME,
+        [`Time, ${zoneName()}`, ''],
         ...pools.map((pool) => /** @type {[string, string]} */ ([`${state.pools[pool].name}, peak wait`, 'number'])),
       ],
       columns.map((column) => [
@@ -376,7 +379,7 @@ export class TableTwin {
     const markers = state.markers.filter((marker) => ids.includes(marker.pool_id)).reverse();
     this.#show(
       `${count(markers.length, 'moment')} marked, newest first`,
-      [TIME, ['Pool', ''], ['What happened', 'wrap']],
+      [[`Time, ${zoneName()}`, ''], ['Pool', ''], ['What happened', 'wrap']],
       markers.map((marker) => [clock(marker.at), state.pools[state.poolRow(marker.pool_id)].name, marker.text]),
     );
   }

@@ -1,5 +1,6 @@
 /* Fleet state of the page: rings of columns in preallocated typed arrays, and the newest texts. */
 
+import { withClocks } from '../shell/format.js';
 import { BandSeries } from './band_series.js';
 import { ENGINE_BYTES, ENGINE_FLOATS, NOW_FLOATS, POOL_FLOATS } from './frame_reader.js';
 /** @import { ColumnFrame, Frame, Head, Keyframe, MoreFrame } from './frame_types.js' */
@@ -317,7 +318,7 @@ export class FleetState {
     this.at = head.at;
     this.windowS = head.window_s;
     this.snapshotVersion = head.snapshot_version;
-    this.verdict = head.verdict;
+    this.verdict = { ...head.verdict, text: withClocks(head.verdict.text) };
     this.hourIndex = head.strip_index;
     this.now = frame.now.slice();
   }

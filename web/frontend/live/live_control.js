@@ -1,6 +1,6 @@
 /* Live, paused, past, reconnecting: the time control in the top bar and the text in the bottom line. */
 
-import { NARROW, ago, clock, dayClock, longAgo } from '../shell/format.js';
+import { NARROW, ago, clock, dayClock, longAgo, zoneName } from '../shell/format.js';
 import { RANGES, isRange } from './timeline.js';
 import { byId, closest, findAll, required, setText } from '../shell/element.js';
 /** @import { FleetState } from './fleet_state.js' */
@@ -47,7 +47,7 @@ export function liveWords(status, { at, silenceS, behindS }) {
 export function rangeWords(from, to, now) {
   const days = to - from >= DAY_S / 2 || now - from >= DAY_S;
   const words = days ? dayClock : clock;
-  return `${words(from)} – ${words(to)} UTC`;
+  return `${words(from)} – ${words(to)} ${zoneName()}`;
 }
 
 /**

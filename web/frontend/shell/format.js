@@ -4,7 +4,6 @@ import FORMATS from '../../../controlplane/platform/formats.json' with { type: '
 
 export const NARROW = '\u202f';
 export const UNKNOWN = FORMATS.unknown;
-const MONTHS = ['Jan', 'Feb', 'Mar', 'Apr', 'May', 'Jun', 'Jul', 'Aug', 'Sep', 'Oct', 'Nov', 'Dec'];
 const DIGITS = [0, 1, 2].map(
   (digits) => new Intl.NumberFormat('en-US', { minimumFractionDigits: digits, maximumFractionDigits: digits }),
 );
@@ -105,23 +104,75 @@ export function durationPair(shorter, longer) {
   return [known(shorter) && unit === 's' ? DIGITS[2].format(shorter) : duration(shorter), words];
 }
 
+/** @type {{ zone: string, hours: string, format: Intl.DateTimeFormat } | undefined} */
+let onPage;
+
+/** Zone and clock that the server has written into the page. */
+function shownTimes() {
+  const marked = globalThis.document?.documentElement.dataset;
+  const zone = marked?.timeZone ?? 'UTC';
+  const hours = marked?.clock ?? '24';
+  if (onPage?.zone === zone && onPage.hours === hours) return onPage;
+  /** @type {Intl.DateTimeFormatOptions} */
+  const wanted = { month: 'short', day: 'numeric', hour: '2-digit', minute: '2-digit', second: '2-digit' };
+  onPage = { zone, hours, format: new Intl.DateTimeFormat('en-US', { ...wanted, timeZone: zone, hourCycle: 'h23' }) };
+  return onPage;
+}
+
+/** Name of the zone in which times are written, such as UTC or Europe/Berlin. */
+export const zoneName = () => shownTimes().zone;
+
 /**
- * Time of day of unix seconds in UTC, 03:13:18.
- * @param {Value} at
+ * Day, hour, and the text of minute and second of unix seconds.
+ * @param {number} at
  */
-export function clock(at) {
-  return known(at) ? new Date(at * 1000).toISOString().slice(11, 19) : UNKNOWN;
+function parts(at) {
+  const written = shownTimes().format.formatToParts(at * 1000);
+  const words = Object.fromEntries(written.map(({ type, value }) => [type, value]));
+  return { day: `${words.day} ${words.month}`, hour: words.hour, minute: words.minute, second: words.second };
 }
 
 /**
- * Day and time of day of unix seconds in UTC, 20 Nov 03:13.
+ * @param {string} hour
+ * @param {string} rest
+ */
+function onClock(hour, rest) {
+  if (shownTimes().hours !== '12') return `${hour}:${rest}`;
+  return `${Number(hour) % 12 || 12}:${rest}${NARROW}${Number(hour) < 12 ? 'am' : 'pm'}`;
+}
+
+/**
+ * Time of day of unix seconds, 03:13:18 or 3:13:18 am.
  * @param {Value} at
  */
-export function dayClock(at) {
+export function clock(at) {
   if (!known(at)) return UNKNOWN;
-  const moment = new Date(at * 1000);
-  return `${moment.getUTCDate()} ${MONTHS[moment.getUTCMonth()]} ${moment.toISOString().slice(11, 16)}`;
+  const { hour, minute, second } = parts(at);
+  return onClock(hour, `${minute}:${second}`);
 }
+
+/**
+ * Time of day of unix seconds to the minute, 03:13.
+ * @param {Value} at
+ */
+export function minuteClock(at) {
+  if (!known(at)) return UNKNOWN;
+  const { hour, minute } = parts(at);
+  return onClock(hour, minute);
+}
+
+/**
+ * Day and time of day of unix seconds, 20 Nov 03:13.
+ * @param {Value} at
+ */
+export const dayClock = (at) => (known(at) ? `${parts(at).day} ${minuteClock(at)}` : UNKNOWN);
+
+/**
+ * The text with the time of day in place of each time in ISO 8601.
+ * @param {string} text
+ */
+export const withClocks = (text) =>
+  text.replace(/\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00/g, (iso) => clock(Date.parse(iso) / 1000));
 
 /**
  * Age in past ranges: 41 s, 12 min, 3 h 20 min, 5 d ago.

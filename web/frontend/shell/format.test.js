@@ -1,18 +1,22 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import {
-  NARROW,
   ago,
   clock,
   count,
+  dayClock,
   duration,
   durationPair,
   longAgo,
+  minuteClock,
+  NARROW,
   percentText,
   rate,
   short,
   times,
   whole,
+  withClocks,
+  zoneName,
 } from './format.js';
 
 test('unknown is a dash and never a zero', () => {
@@ -40,6 +44,42 @@ test('nouns agree with their number', () => {
   assert.equal(count(3, 'event'), '3 events');
 });
 
-test('the time of day is UTC', () => {
-  assert.equal(clock(Date.UTC(2026, 0, 1, 3, 13, 18) / 1000), '03:13:18');
+const AT = Date.UTC(2026, 0, 1, 3, 13, 18) / 1000;
+
+/**
+ * Return what the function returns on a page with this zone and clock.
+ * @param {Record<string, string>} dataset
+ * @param {() => unknown} words
+ */
+function onPage(dataset, words) {
+  Object.assign(globalThis, { document: { documentElement: { dataset } } });
+  try {
+    return words();
+  } finally {
+    Reflect.deleteProperty(globalThis, 'document');
+  }
+}
+
+test('without a page, times are in UTC on a 24-hour clock', () => {
+  assert.equal(clock(AT), '03:13:18');
+  assert.equal(minuteClock(AT), '03:13');
+  assert.equal(dayClock(AT), '1 Jan 03:13');
+  assert.equal(zoneName(), 'UTC');
+  assert.equal(clock(Date.UTC(2026, 0, 1) / 1000), '00:00:00');
+});
+
+test('times are in the zone and on the clock of the page', () => {
+  const words = () => [clock(AT), minuteClock(AT), dayClock(AT), zoneName()];
+  const zone = 'America/New_York';
+  assert.deepEqual(onPage({ timeZone: zone, clock: '24' }, words), ['22:13:18', '22:13', '31 Dec 22:13', zone]);
+  const evening = [`10:13:18${NARROW}pm`, `10:13${NARROW}pm`, `31 Dec 10:13${NARROW}pm`, zone];
+  assert.deepEqual(onPage({ timeZone: zone, clock: '12' }, words), evening);
+  const midnight = () => clock(Date.UTC(2026, 0, 1, 0, 5) / 1000);
+  assert.equal(onPage({ timeZone: 'UTC', clock: '12' }, midnight), `12:05:00${NARROW}am`);
+});
+
+test('sentences for all viewers show their times in the zone of the page', () => {
+  const text = 'Since 2026-01-01T03:13:18+00:00: e-01 was lost at 2026-07-01T00:00:00+00:00.';
+  const shown = onPage({ timeZone: 'Europe/Berlin', clock: '24' }, () => withClocks(text));
+  assert.equal(shown, 'Since 04:13:18: e-01 was lost at 02:00:00.');
 });

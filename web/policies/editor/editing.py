@@ -11,6 +11,7 @@ from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_http_methods
 
+from controlplane.platform.format import iso
 from controlplane.policies.document.text import MAX_TEXT_BYTES
 from controlplane.policies.models.policy_version import PolicyVersion
 from controlplane.policies.publish import draft as store_draft
@@ -42,12 +43,12 @@ def keep(request: HttpRequest, slug: str, posted: QueryDict, text: str, at: date
     kept = {name: posted.get(name, "")[:MAX_TEXT_BYTES] for name in _FIELDS}
     texts = {name: item for name, item in _texts(request).items() if name != slug}
     # Removed above and added at the end: the first of the table are dropped first.
-    texts[slug] = {**kept, "document": text, "at": f"{at:%H:%M:%S}"}
+    texts[slug] = {**kept, "document": text, "at": iso(at.timestamp())}
     request.session[_KEY] = dict(list(texts.items())[-MAX_POLICIES:])
 
 
 def kept_text(request: HttpRequest, slug: str) -> dict[str, str] | None:
-    """Return the kept text of the policy, with `at` as a time of day in UTC; None if there is none."""
+    """Return the kept text of the policy, with `at` in ISO 8601; None if there is none."""
     return _texts(request).get(slug)
 
 

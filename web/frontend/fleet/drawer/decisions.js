@@ -12,7 +12,7 @@ const SHOWN = 6;
  * Time of day with tenths, as decisions need it.
  * @param {number} at
  */
-export const clockTenths = (at) => `${clock(at)}.${Math.floor((at % 1) * 10)}`;
+export const clockTenths = (at) => clock(at).replace(/(:\d\d)(\D*)$/, `$1.${Math.floor((at % 1) * 10)}$2`);
 
 /**
  * Return the mean TTFT in parts: {queue, engine, count}; null without a first token.

@@ -1,6 +1,6 @@
 /* Engine health in the drawer: verdict, reason, evidence, and the action for it. */
 
-import { NARROW } from '../../shell/format.js';
+import { NARROW, zoneName } from '../../shell/format.js';
 import { byId, setText } from '../../shell/element.js';
 /** @import { EngineFacts } from '../../live/frame_types.js' */
 /** @import { EngineCard } from './engine_card.js' */
@@ -36,7 +36,7 @@ export function showHealth(card) {
   const health = card?.health;
   byId('drawer-health').hidden = !health || (health.state === 'healthy' && !card.health_verb && !health.reason);
   if (!health) return;
-  setText(byId('drawer-health-since'), health.since ? `since ${health.since.clock}${NARROW}UTC` : '');
+  setText(byId('drawer-health-since'), health.since ? `since ${health.since.clock}${NARROW}${zoneName()}` : '');
   setText(byId('drawer-health-word'), healthSentence(health));
   // Its figures are those of that time.
   const then = health.reason && health.since ? `At ${health.since.clock}: ` : '';

@@ -1,6 +1,7 @@
 /* The editor's page: form and JSON stay in sync, the server validates, and typed text is kept. */
 
 import { find, byId, closest, findAll, required, setText } from '../../shell/element.js';
+import { clock, zoneName } from '../../shell/format.js';
 import { fetchCheck, forgetVerdict, problems, showDiff, showVerdict } from './check.js';
 import { pieceOfText } from './field_values.js';
 import { nodeAt, readJson, withPiece, withValue } from './json_text.js';
@@ -233,10 +234,10 @@ function restore({ page, area, message, who, opened, fromJson }) {
   byId('base', HTMLInputElement).value = kept.base ?? base;
   fromJson();
   const notice = byId('kept-notice');
-  const at = new Date(kept.at ?? Date.now()).toISOString().slice(11, 19);
+  const at = clock((kept.at ?? Date.now()) / 1000);
   setText(
     required(notice, 'span'),
-    `Restored the text that you typed until ${at} UTC. It is stored in this browser, not as a draft.`,
+    `Restored the text that you typed until ${at} ${zoneName()}. It is stored in this browser, not as a draft.`,
   );
   notice.hidden = false;
   byId('drop-kept').addEventListener('click', () => {

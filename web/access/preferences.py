@@ -1,0 +1,98 @@
+"""How the console shows times and colors to a person: the page of these settings, and the middleware for times."""
+
+from __future__ import annotations
+
+import zoneinfo
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
+
+from django.conf import settings
+from django.http import HttpRequest, HttpResponse
+from django.views.decorators.http import require_http_methods
+
+from controlplane.access.models.person import Clock, Person
+from controlplane.access.people import PREFERENCES, set_preferences
+from controlplane.platform.field_problems import FieldProblem, InvalidFieldsError
+from controlplane.platform.format import clock_hours, shown_times, zone_name
+from web.access.page import access_page
+from web.shell.console_request import go, typed_fields
+from web.shell.form_field import FieldOption, filled, general_problem
+from web.shell.frame import THEME_COOKIE
+from web.shell.resource_form import form_fields, typed_values
+
+ADDRESS = "/access/you/settings"
+ZONE_COOKIE = "time_zone"
+"""The browser's zone, which frontend/shell/time_zone.js sets."""
+YEAR_S = 31_536_000
+Answer = Callable[[HttpRequest], HttpResponse]
+
+
+def show_own_times(get_response: Answer) -> Answer:
+    """Return the middleware that writes the times of pages as their person prefers; it follows authentication."""
+
+    def respond(request: HttpRequest) -> HttpResponse:
+        # Programs get UTC.
+        if request.path.startswith("/api/"):
+            return get_response(request)
+        person = person_of(request)
+        zone = zone_of(person.time_zone if person else "", request.COOKIES.get(ZONE_COOKIE, ""))
+        with shown_times(zone, twelve_hours=person is not None and person.clock == Clock.HOURS_12):
+            return get_response(request)
+
+    return respond
+
+
+def times(_request: HttpRequest) -> dict[str, Any]:
+    """Return what templates need to know about times."""
+    return {"time_zone": zone_name(), "clock_hours": clock_hours()}
+
+
+def person_of(request: HttpRequest) -> Person | None:
+    """Return the signed-in person; None if there is none."""
+    # Without a session there is nothing to read, even while the database is away.
+    known = settings.SESSION_COOKIE_NAME in request.COOKIES and request.user.is_authenticated
+    return getattr(request.user, "person", None) if known else None
+
+
+def zone_of(chosen: str, of_browser: str) -> zoneinfo.ZoneInfo:
+    """Return the chosen zone, else the browser's, else UTC."""
+    known = _zones()
+    return zoneinfo.ZoneInfo(next((name for name in (chosen, of_browser) if name in known), "UTC"))
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+def own_settings(request: HttpRequest) -> HttpResponse:
+    """Show the person's settings; on POST store them."""
+    person = Person.objects.get(pk=request.user.pk)
+    if request.method != "POST":
+        return _page(request, person)
+    values, problems = typed_values(PREFERENCES, request.POST)
+    try:
+        if problems:
+            raise InvalidFieldsError(problems)
+        set_preferences(person, values)
+    except InvalidFieldsError as error:
+        return _page(request, person, error.problems, status=422)
+    answer = go(ADDRESS, said="settings-saved")
+    # This browser may have a choice of its own.
+    if person.theme:
+        answer.set_cookie(THEME_COOKIE, person.theme, max_age=YEAR_S, samesite="Lax")
+    else:
+        answer.delete_cookie(THEME_COOKIE, samesite="Lax")
+    return answer
+
+
+def _page(
+    request: HttpRequest, person: Person, problems: Sequence[FieldProblem] = (), status: int = 200
+) -> HttpResponse:
+    zones = [FieldOption("", "The browser’s"), *(FieldOption(name, name) for name in sorted(_zones()))]
+    fields = filled(form_fields(PREFERENCES, person, {"time_zone": zones}), typed_fields(request), problems)
+    return access_page(
+        request, "settings", status=status, fields=fields, problem=general_problem(fields, problems), person=person
+    )
+
+
+@cache
+def _zones() -> frozenset[str]:
+    return frozenset(zoneinfo.available_timezones())
