@@ -14,7 +14,7 @@ from controlplane.usage.budgets import BUDGETS, PRICES
 from web.access import factors as access_factors
 from web.access import keys as access_keys
 from web.access import people as access_people
-from web.access import preferences, provider
+from web.access import preferences, provider, saved_views
 from web.access import secrets as access_secrets
 from web.access import sessions as access_sessions
 from web.access import tenants as access_tenants
@@ -226,6 +226,8 @@ urlpatterns = [
         )
         for do in ("quarantine", "trust")
     ),
+    path("views", saved_views.save, name="saved-views"),
+    path("views/<int:view_id>", saved_views.change, name="saved-view-change"),
     path("search", palette, name="search"),
     path("help", help_page, name="help"),
     path("help/api", api_reference, name="api-reference"),

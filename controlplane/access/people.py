@@ -125,6 +125,7 @@ def set_preferences(person: Person, changes: Mapping[str, Any]) -> None:
     if problems:
         raise InvalidFieldsError(problems)
     Person.objects.filter(pk=person.pk).update(**changes)
+    person.__dict__.update(changes)
 
 
 def password_problems(password: str | None, user: User) -> list[FieldProblem]:

@@ -37,4 +37,19 @@ class Migration(migrations.Migration):
             "SELECT id, 1, '', '24', '' FROM auth_user",
             migrations.RunSQL.noop,
         ),
+        migrations.CreateModel(
+            name='SavedView',
+            fields=[
+                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
+                ('name', models.CharField(max_length=80)),
+                ('path', models.CharField(max_length=32)),
+                ('query', models.CharField(max_length=2000)),
+                ('shared', models.BooleanField(default=False)),
+                ('owner', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='saved_views', to=settings.AUTH_USER_MODEL)),
+            ],
+            options={
+                'ordering': ('name', 'id'),
+                'constraints': [models.UniqueConstraint(fields=('owner', 'path', 'name'), name='saved_view_once_per_owner')],
+            },
+        ),
     ]

@@ -5,6 +5,7 @@ from controlplane.access.models.group_grant import GroupGrant as GroupGrant
 from controlplane.access.models.login_allowance import LoginAllowance as LoginAllowance
 from controlplane.access.models.person import Person as Person
 from controlplane.access.models.role_grant import RoleGrant as RoleGrant
+from controlplane.access.models.saved_view import SavedView as SavedView
 from controlplane.access.models.sign_in_policy import SignInPolicy as SignInPolicy
 from controlplane.automation.models.engine_action import EngineAction as EngineAction
 from controlplane.automation.models.engine_health import EngineHealth as EngineHealth

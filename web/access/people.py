@@ -47,10 +47,12 @@ def _facts(person: Any) -> list[tuple[str, str]]:
     account = next(iter(person.socialaccount_set.all()), None)
     factors = [TITLES[factor.type] for factor in person.authenticator_set.all() if factor.type != CODES]
     can_sign_in = person.has_usable_password() or account is not None
+    state = "deactivated" if not person.is_active else "active" if can_sign_in else "no password"
+    has_role = person.is_superuser or person.roles or person.group_roles
     since = (timezone.now() - person.last_login).total_seconds() if person.last_login else None
     return [
         ("Roles of groups", ", ".join(person.group_roles) or "—"),
-        ("State", "deactivated" if not person.is_active else "active" if can_sign_in else "no password"),
+        ("State", ", ".join((state, *([] if has_role else ["sees no pool"]), *(["superuser"] * person.is_superuser)))),
         ("Provider", account.provider if account else "—"),
         ("Second factor", ", ".join(factors) or "—"),
         ("Open sessions", str(person.sessions)),
@@ -97,7 +99,6 @@ _PAGES = ObjectPages(
     "people",
     _SAID,
     more=_facts,
-    blanks={"Roles": "none: sees no pool"},
     options=_roles,
     besides=_besides,
     named="person",

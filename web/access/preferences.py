@@ -13,10 +13,13 @@ from django.views.decorators.http import require_http_methods
 
 from controlplane.access.models.person import Clock, Person
 from controlplane.access.people import PREFERENCES, set_preferences
+from controlplane.access.saved_views import visible_views
 from controlplane.platform.field_problems import FieldProblem, InvalidFieldsError
 from controlplane.platform.format import clock_hours, shown_times, zone_name
+from controlplane.platform.role import Role
+from controlplane.platform.roles import may
 from web.access.page import access_page
-from web.shell.console_request import go, typed_fields
+from web.shell.console_request import console_actor, go, typed_fields
 from web.shell.form_field import FieldOption, filled, general_problem
 from web.shell.frame import THEME_COOKIE
 from web.shell.resource_form import form_fields, typed_values
@@ -89,7 +92,13 @@ def _page(
     zones = [FieldOption("", "The browser’s"), *(FieldOption(name, name) for name in sorted(_zones()))]
     fields = filled(form_fields(PREFERENCES, person, {"time_zone": zones}), typed_fields(request), problems)
     return access_page(
-        request, "settings", status=status, fields=fields, problem=general_problem(fields, problems), person=person
+        request,
+        "settings",
+        status=status,
+        fields=fields,
+        problem=general_problem(fields, problems),
+        own_views=visible_views(console_actor(request)),
+        is_admin=may(console_actor(request), Role.ADMIN),
     )
 
 

@@ -16,6 +16,7 @@ from controlplane.incidents.notices import mark_of, open_notices
 from controlplane.platform.environment import BASE_DIR
 from controlplane.trials.trials_of_version import running_count
 from web.shell.console_request import console_actor
+from web.shell.saved_views import has_views, views_menu
 
 THEMES = ("dark", "light")
 THEME_COOKIE = "theme"
@@ -152,6 +153,7 @@ def shell_context(request: HttpRequest, **page: Any) -> dict[str, Any]:
         "navigation": NAVIGATION,
         # Parts of a page that replace themselves do not show it, and ask nothing for it.
         "attention": SimpleLazyObject(lambda: _attention(request)) if known else None,
+        "views": SimpleLazyObject(lambda: views_menu(request)) if known and has_views(request) else None,
         "tour": _tour_step(request) if known else 0,
         "tabs": tabs,
         "page_title": next((name for key, name, _ in tabs if key == page.get("tab")), page.get("page")),

@@ -12,6 +12,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.urls import reverse
 
+from controlplane.access.saved_views import visible_views
 from controlplane.fleet.visibility import visible_engines, visible_pools
 from controlplane.incidents.notices import open_notices
 from controlplane.platform.actor import Actor
@@ -104,6 +105,7 @@ def matches(actor: Actor, words: str) -> Iterator[PaletteRow]:
             "Requests", pool.name, "of the pool", with_query(reverse("requests"), pool=pool.slug), "decisions"
         )
     yield from _matching(words, _incidents(actor))
+    yield from islice(_matching(words, _views(actor)), MOST_OF_KIND)
     for policy in _best(visible_policies(actor).filter(_named(words)), words, "slug"):
         yield PaletteRow("Policy", policy.name, policy.slug, reverse("policy", args=[policy.slug]), "policies")
     yield from _pool_verbs(actor, words)
@@ -133,6 +135,12 @@ def _pages() -> Iterator[PaletteRow]:
         for _, name, address in item.tabs:
             if address != item.address:
                 yield PaletteRow("Page", name, item.name, address, item.icon)
+
+
+def _views(actor: Actor) -> Iterator[PaletteRow]:
+    pages = {item.address: item for item in ITEMS}
+    for view in visible_views(actor):
+        yield PaletteRow("View", view.name, pages[view.path].name, view.address, pages[view.path].icon)
 
 
 def _incidents(actor: Actor) -> Iterator[PaletteRow]:

@@ -90,7 +90,7 @@ def test_roles_of_a_person_are_those_that_are_ticked(admin: Client) -> None:
         assert admin.post("/access/people", form).status_code == 303
         person = Person.objects.get(username="op")
         assert (person.roles, person.is_active) == (ticked, True)
-    assert "none: sees no pool" in page_text(admin.get("/access/people?person=op"))
+    assert "<dd>no password, sees no pool</dd>" in page_text(admin.get("/access/people?person=op"))
     stale = {"person": "op", "is_active": "on", "roles": ["*=admin"], "revision": 1}
     assert admin.post("/access/people", stale).status_code == 412
     assert Person.objects.get(username="op").roles == []
