@@ -183,8 +183,7 @@ class Gateway:
         # Before any snapshot: it may still have keys that were revoked while the database could not be written.
         self._tasks.append(await self._revoked.start())
         await self.usage.start()
-        value = self._bus.latest(SNAPSHOT_TOPIC)
-        if value is not None:
+        if (value := self._bus.latest(SNAPSHOT_TOPIC)) is not None:
             self._take_snapshot(value)
         if self.snapshot is None and stored is not None:
             self._restore(stored)
@@ -332,8 +331,7 @@ class Gateway:
         except UnreadableMessageError as error:
             log_event("rebalance_rejected", level=logging.WARNING, reason=str(error))
             return
-        pool = self.pools.get(order.pool_id)
-        if pool is not None:
+        if (pool := self.pools.get(order.pool_id)) is not None:
             pool.rebalancing.follow(order, widened, time.time())
 
     def _apply(self, snapshot: Snapshot) -> None:
@@ -392,6 +390,7 @@ class Gateway:
             orders=self.kv_moves,
         )
         pool.continued = self.advisories.sessions.continued
+        pool.router.arms.resume(self._store.learned.get(entry.pool_id, b""))
         pool.router.cold.on_demand = UnservedReports(pool, self._bus).report
         return pool
 
@@ -441,7 +440,8 @@ class Gateway:
             # Before the write, since a full disk must not age the keys.
             self._confirmed_s = time.monotonic()
             try:
-                await asyncio.to_thread(self._store.save, self.snapshot, time.time())
+                learned = {name: pool.router.arms.kept() for name, pool in self.pools.items()}
+                await asyncio.to_thread(self._store.save, self.snapshot, time.time(), learned)
             except OSError as error:
                 log_event(
                     "last_known_good_not_saved",

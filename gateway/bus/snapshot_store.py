@@ -1,10 +1,14 @@
-"""The last-known-good snapshot on disk, which a gateway serves while no newer one is available."""
+"""The last-known-good snapshot on disk, which a gateway serves while no newer one is available.
+
+What placements have learned is in the same file, so that a gateway that restarts does not learn it again.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import logging
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
@@ -20,6 +24,7 @@ class _Envelope(msgspec.Struct, frozen=True):
     confirmed_at: float
     sha256: bytes
     snapshot: bytes
+    learned: Mapping[str, bytes] = {}
 
 
 _envelope = WireForm(_Envelope, "a stored snapshot", limit=MAX_BYTES)
@@ -33,11 +38,13 @@ class SnapshotStore:
         self._max_age_s = max_age_s
         self.age_s = 0.0
         """Seconds between the last confirmation of the snapshot and its loading."""
+        self.learned: Mapping[str, bytes] = {}
+        """Pool → what its placement had learned, in the loaded file."""
 
-    def save(self, snapshot: Snapshot, now_unix: float) -> None:
+    def save(self, snapshot: Snapshot, now_unix: float, learned: Mapping[str, bytes] | None = None) -> None:
         """Replace the file. `now_unix` is when the snapshot was last known to be valid. Blocks on disk I/O."""
         payload = encode_snapshot(snapshot)
-        envelope = _Envelope(now_unix, hashlib.sha256(payload).digest(), payload)
+        envelope = _Envelope(now_unix, hashlib.sha256(payload).digest(), payload, learned or {})
         self.path.parent.mkdir(parents=True, exist_ok=True)
         for left in self.path.parent.glob(f"{FILE_NAME}.*.tmp"):
             # From a process that was killed while it wrote.
@@ -89,6 +96,7 @@ class SnapshotStore:
             )
         # A clock that was set back must not give the keys more than their time.
         self.age_s = max(0.0, age_s)
+        self.learned = envelope.learned
         return decode_snapshot(envelope.snapshot)
 
 

@@ -105,6 +105,16 @@ class ResidualModel:
             for at, row in enumerate(covariance)
         ]
 
+    def kept(self) -> tuple[list[float], list[list[float]]]:
+        """Return the weights and the covariance."""
+        return self.theta, self._covariance
+
+    def resume(self, theta: list[float], covariance: list[list[float]]) -> None:
+        """Continue from kept figures. They are ignored unless they are finite and of this model's size."""
+        rows, size = [theta, *covariance], len(self.theta)
+        if len(rows) == size + 1 and all(len(row) == size and all(map(math.isfinite, row)) for row in rows):
+            self.theta, self._covariance = theta, covariance
+
     def check(self) -> None:
         """Raise AssertionError unless all numbers are finite and the covariance is symmetric and bounded."""
         rows = self._covariance
@@ -144,6 +154,13 @@ class _Engine:
     sent: dict[str, _Sent] = field(default_factory=dict)
 
 
+class _Kept(msgspec.Struct, frozen=True):
+    """What is learned about engines, by their ids, and of which latency."""
+
+    latency: str
+    engines: dict[str, tuple[list[float], list[list[float]]]]
+
+
 class Lbgr(msgspec.Struct, forbid_unknown_fields=True, eq=False, dict=True):
     """Picks the lowest estimated latency: tokens to compute, plus an EWMA load, plus a residual learned by regression.
 
@@ -163,7 +180,15 @@ class Lbgr(msgspec.Struct, forbid_unknown_fields=True, eq=False, dict=True):
     decay_interval_s: Annotated[float, fixed(gt=0, le=3600)] = 0.020
     """How often the load decays (Δt)."""
     keep_pending: Annotated[bool, fixed()] = False
-    """Does not decay the load of requests without a first token; not in the paper."""
+    """Does not decay the load of requests that are not released; not in the paper."""
+    latency: Annotated[
+        Literal["ttft", "end_to_end"],
+        about(
+            "Learned latency",
+            "ttft: load is released at the first token. end_to_end: the latency includes decoding, and load is "
+            "released at the end, as in the paper.",
+        ),
+    ] = "ttft"
     residual: Annotated[Literal["full", "bias"], fixed()] = "full"
     """Inputs of the regression. full: cached tokens, uncached tokens, load and a constant. bias: the constant only."""
     # App. A calls 0.992 a learning rate, which recursive least squares has not (docs/papers.md).
@@ -185,19 +210,35 @@ class Lbgr(msgspec.Struct, forbid_unknown_fields=True, eq=False, dict=True):
         return least(request, view, now, held, costs, reasons.LEAST_LATENCY)
 
     def learn(self, event: FeedbackEvent) -> None:
-        """Count sent requests, learn from first tokens (or from ends without one), and release ended requests."""
+        """Count sent requests, and learn from and release them at their first token or end, as `latency` states."""
         request, engine_id, now = event.request, event.engine_id, event.at_s
         if isinstance(event, Bound):
             self._send(request, self._engine(engine_id), event.hit_tokens, now)
+            return
+        if isinstance(event, Answered) and self.latency == "end_to_end":
             return
         engine = self._engines.get(engine_id)
         sent = engine.sent.pop(request.request_id, None) if engine is not None else None
         if engine is None or sent is None:
             return
         if isinstance(event, Answered) or (isinstance(event, Released) and event.finished):
-            # The TTFT: of the whole latency, as in the paper, most would be decode time (docs/papers.md).
             engine.model.update(sent.features, now - request.arrived_s - sent.estimate)
         engine.load.release(sent.cost, sent.at_s, now)
+
+    def kept(self) -> bytes:
+        """Return what is learned about the engines."""
+        return msgspec.msgpack.encode(
+            _Kept(self.latency, {engine_id: engine.model.kept() for engine_id, engine in self._engines.items()})
+        )
+
+    def resume(self, kept: bytes) -> None:
+        """Continue with what `kept` returned. Of another latency, or damaged, it is ignored."""
+        try:
+            state = msgspec.msgpack.decode(kept, type=_Kept)
+        except msgspec.DecodeError:
+            return
+        for engine_id, model in state.engines.items() if state.latency == self.latency else ():
+            self._engine(engine_id).model.resume(*model)
 
     def _estimate(self, request: InferenceRequest, engine_id: str, hit_tokens: int, now: float) -> float:
         cost = self._cost(request, hit_tokens)

@@ -33,6 +33,17 @@ class LearningPlacement(Placement, Protocol):
 
 
 @runtime_checkable
+class KeptPlacement(Placement, Protocol):
+    """A placement whose learned state outlives the process."""
+
+    def kept(self) -> bytes:
+        """Return the learned state."""
+
+    def resume(self, kept: bytes) -> None:
+        """Continue with a state that `kept` returned. One of other parameters is ignored."""
+
+
+@runtime_checkable
 class TransferringPlacement(Placement, Protocol):
     """A placement of the simulator, whose engines send each other blocks."""
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 from xxhash import xxh3_64_intdigest
 
-from routing.placements.placement import Placement, learning_method
+from routing.placements.placement import KeptPlacement, Placement, learning_method
 from routing.policy.policy_document import Stage
 from routing.registry import PLACEMENTS, PolicyStageError, Table, build_placement, pair_problem
 from routing.values.decision import Decision
@@ -162,6 +162,15 @@ class Arms:
             if arm.entry.arm == decision.arm:
                 return arm.rebalances
         return self.live_rebalances
+
+    def kept(self) -> bytes:
+        """Return the live placement's learned state, empty if it keeps none."""
+        return self.live.kept() if isinstance(self.live, KeptPlacement) else b""
+
+    def resume(self, kept: bytes) -> None:
+        """Let the live placement continue with a state that `kept` returned."""
+        if kept and isinstance(self.live, KeptPlacement):
+            self.live.resume(kept)
 
     def check(self) -> None:
         """Raise AssertionError unless arm names are distinct and every learning placement gets feedback."""

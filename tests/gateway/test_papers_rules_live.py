@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from gateway.bus.snapshot_store import SnapshotStore
 from routing.placements.lbgr import Lbgr
 from routing.policy.admission_document import AdmissionDocument
 from routing.policy.cost_document import DecodeCostDocument
@@ -15,8 +18,9 @@ from routing.policy.dispatch_limit_document import DispatchLimitDocument
 from routing.policy.policy_document import PrefillCostDocument, RoutingPolicy, Stage
 from routing.values import reasons
 from routing.values.decision import Decision, Dispatched
+from routing.values.feedback_events import Answered, Bound
 from tests.gateway.fake_engine import fake_engine
-from tests.gateway.live_gateway import engine_entry, live_gateway, request, snapshot
+from tests.gateway.live_gateway import SETTINGS, engine_entry, live_gateway, request, snapshot
 from tests.gateway.scripted_engine import ScriptedEngine
 from tests.gateway.served_gateway import MODEL, ServedGateway, served
 from tests.patience import until
@@ -75,6 +79,21 @@ async def test_lbgr_learns_from_responses_of_live_engines(tmp_path: Path) -> Non
         assert answers == [200] * 6
         assert engines
         assert all(any(engine.model.theta) and not engine.sent for engine in engines.values())
+
+
+async def test_what_lbgr_learned_survives_a_restart(tmp_path: Path) -> None:
+    settings = replace(SETTINGS, snapshot_refresh_s=0.05)
+    async with fake_engine() as one:
+        shot = snapshot([engine_entry("e-1", one.url)], policy=policy("lbgr"))
+        async with live_gateway(tmp_path, shot, settings=settings) as live:
+            asked = request("r-1", tuple(range(9)), 18)
+            for event in (Bound(asked, "e-1", 0, 0.0), Answered(asked, "e-1", 7.0)):
+                live.pool.router.arms.learn(event)
+            kept = live.pool.router.arms.kept()
+            store = SnapshotStore(tmp_path, 3600.0)
+            await until(lambda: store.load(time.time()) is not None and store.learned == {"pool": kept})
+        async with live_gateway(tmp_path, shot, settings=settings) as live:
+            assert live.pool.router.arms.kept() == kept
 
 
 async def test_skywalker_holds_requests_until_an_engine_has_nothing_pending(tmp_path: Path) -> None:

@@ -30,6 +30,13 @@ def test_a_saved_snapshot_is_loaded(store: SnapshotStore) -> None:
     assert store.load(1050.0) == SNAPSHOT
 
 
+def test_what_placements_learned_is_loaded_with_it(store: SnapshotStore) -> None:
+    store.save(SNAPSHOT, 1000.0, {"pool": b"weights"})
+    again = SnapshotStore(store.path.parent, max_age_s=100.0)
+    assert again.load(1050.0) == SNAPSHOT
+    assert again.learned == {"pool": b"weights"}
+
+
 def test_only_its_owner_can_read_it_and_no_temporary_file_remains(store: SnapshotStore) -> None:
     store.save(SNAPSHOT, 1000.0)
     assert stat.S_IMODE(store.path.stat().st_mode) == 0o600

@@ -1,6 +1,8 @@
 import math
 from random import Random
+from typing import Literal
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -69,6 +71,50 @@ def test_a_failed_request_is_released_without_learning() -> None:
     placement.learn(Bound(sent, "e-01", 0, 0.0))
     placement.learn(Released(sent, "e-01", 50.0, False))
     assert costs(router, placement, 50.0) == pytest.approx({"e-01": 10.24, "e-02": 10.24})
+
+
+def test_the_end_to_end_latency_is_learned_at_completion_and_load_stays_until_then() -> None:
+    router, placement = pool(size=2), Lbgr(latency="end_to_end", decay=1.0)
+    sent = request(2, range(50, 60))
+    placement.learn(Bound(sent, "e-01", 0, 0.0))
+    placement.learn(Answered(sent, "e-01", 1.0))
+    assert costs(router, placement, 1.0)["e-01"] == pytest.approx(10.24 + 5.12)
+    placement.learn(Released(sent, "e-01", 30.0, True))
+    assert costs(router, placement, 30.0)["e-01"] > 10.24 + 20.0, "30 s of decoding are in the latency"
+    other = Lbgr(decay=1.0)
+    other.learn(Bound(sent, "e-01", 0, 0.0))
+    other.learn(Answered(sent, "e-01", 1.0))
+    other.learn(Released(sent, "e-01", 30.0, True))
+    assert costs(router, other, 30.0)["e-01"] < 10.24
+
+
+@pytest.mark.parametrize("latency", ["ttft", "end_to_end"])
+def test_learned_weights_continue_in_another_process(latency: Literal["ttft", "end_to_end"]) -> None:
+    router, placement = pool(size=2), Lbgr(latency=latency)
+    for number in range(2, 20):
+        sent = request(number, [number, number + 100], at=float(number))
+        placement.learn(Bound(sent, "e-01", 0, float(number)))
+        placement.learn(Released(sent, "e-01", number + 4.0, True))
+    again = Lbgr(latency=latency)
+    again.resume(placement.kept())
+    assert costs(router, again, 1000.0) == pytest.approx(costs(router, placement, 1000.0))
+    assert costs(router, again, 1000.0) != costs(router, Lbgr(latency=latency), 1000.0)
+
+
+@pytest.mark.parametrize(
+    "kept",
+    [
+        b"",
+        b"\xc1",
+        msgspec.msgpack.encode({"latency": "ttft", "engines": {"e-01": ([1.0], [[1.0]])}}),
+        msgspec.msgpack.encode({"latency": "ttft", "engines": {"e-01": ([math.nan] * 4, [[1.0] * 4] * 4)}}),
+        msgspec.msgpack.encode({"latency": "end_to_end", "engines": {"e-01": ([9.0] * 4, [[1.0] * 4] * 4)}}),
+    ],
+)
+def test_weights_that_do_not_fit_are_ignored(kept: bytes) -> None:
+    placement = Lbgr()
+    placement.resume(kept)
+    assert costs(pool(size=2), placement, 0.0) == costs(pool(size=2), Lbgr(), 0.0)
 
 
 def test_the_weights_of_a_linear_model_are_recovered() -> None:
