@@ -73,10 +73,7 @@ _IDLE_S = 4.0
 
 
 class Gateway:
-    """One gateway. `start` and `stop` run on the event loop that serves its requests.
-
-    Mutable: `pools`, `snapshot`, and the tables built from it, changed only on the loop's thread.
-    """
+    """One gateway; mutable state. `start` and `stop` run on the loop that serves its requests, which alone changes it."""
 
     def __init__(self, bus: Bus, *, keyring: Keyring, state_dir: Path, settings: GatewaySettings) -> None:
         self.settings = settings
@@ -389,9 +386,9 @@ class Gateway:
             nodes=self.kv_nodes,
             orders=self.kv_moves,
         )
-        pool.continued = self.advisories.sessions.continued
-        pool.router.arms.resume(self._store.learned.get(entry.pool_id, b""))
-        pool.router.cold.on_demand = UnservedReports(pool, self._bus).report
+        pool.continued, router = self.advisories.sessions.continued, pool.router
+        router.arms.resume(self._store.learned.get(entry.pool_id, b""))
+        router.cold.on_demand = UnservedReports(pool, self._bus).report
         return pool
 
     def _apply_again(self) -> None:
