@@ -73,7 +73,7 @@ _IDLE_S = 4.0
 
 
 class Gateway:
-    """One gateway; mutable state. `start` and `stop` run on the loop that serves its requests, which alone changes it."""
+    """One gateway; mutable. `start` and `stop` run on the loop that serves its requests; only its thread changes it."""
 
     def __init__(self, bus: Bus, *, keyring: Keyring, state_dir: Path, settings: GatewaySettings) -> None:
         self.settings = settings

@@ -403,9 +403,7 @@ def _scaled_down(scene: Scene) -> list[IncidentCause]:
         return []
     gone = len(left) / (len(left) + len(serving))
     nearest = min(left.values(), key=lambda item: abs(item.at - scene.onset))
-    score = min(0.85, 0.5 + 0.8 * gone)
-    if scene.growth is not None and scene.growth >= GROWN:
-        score -= 0.1
+    score = min(0.85, 0.5 + 0.8 * gone) - (0.1 if scene.growth is not None and scene.growth >= GROWN else 0.0)
     figures = {"left": float(len(left)), "serving": float(len(serving)), "before_s": max(0.0, scene.onset - nearest.at)}
     return [IncidentCause(kind=SCALED_DOWN, subject=nearest.subject, score=score, text=nearest.text, figures=figures)]
 
@@ -424,8 +422,8 @@ _OUTAGE_SCORES = {"node": 0.65, "link": 0.7, "region": 0.75}
 
 def outage_cause(outage: Outage, score: float = 0.9) -> IncidentCause:
     """Return the outage as a cause; without requests hit, it is the trouble itself."""
-    kind = _OF_OUTAGES[outage.kind]
-    return IncidentCause(kind=kind, subject=outage.name, name=outage.name, score=score, figures={"at": outage.since})
+    kind, name = _OF_OUTAGES[outage.kind], outage.name
+    return IncidentCause(kind=kind, subject=name, name=name, score=score, figures={"at": outage.since})
 
 
 def _of(engine: EngineSigns, kind: str, score: float, text: str, **figures: float) -> IncidentCause:

@@ -44,7 +44,7 @@ class Fault:
 
 
 def busiest_engine(program: Program) -> str:
-    """Return the engine with the most requests of the last minute: a fault of an idle one hits nobody."""
+    """Return the engine with the most requests of the last minute: a fault of an idle one hits no request."""
     ((name,),) = program.ask(
         "select engine from controlplane_decisionindex where at_ms > ? group by 1 order by count(*) desc limit 1",
         (time.time() - 60) * 1000,

@@ -189,7 +189,7 @@ def program(
 ) -> Iterator[Program]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HEADWAY_NOTIFY_WALK", receiver.address)
-        # Its rate does not follow the host: with a few requests per minute, a fault hits nobody.
+        # Its rate does not follow the host: with a few requests per minute, a fault hits no request.
         with running_program(tmp_path_factory.mktemp("walk") / "var", "--speed", "1", *request.param) as running:
             add_channel(running)
             time.sleep(SETTLES_S)
