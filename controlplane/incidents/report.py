@@ -39,13 +39,13 @@ MAX_ROWS = 12
 NO_CLASS = "none or others"
 """Label of requests without an SLO class, and of those whose class no row names."""
 TABLES = (
-    ("Regions", "regions"),
-    ("Tenants", "tenants"),
-    ("API keys", "keys"),
-    ("SLO classes", "classes"),
-    ("Prompt lengths", "lengths"),
+    ("Regions", "regions", "Region"),
+    ("Tenants", "tenants", "Tenant"),
+    ("API keys", "keys", "Key"),
+    ("SLO classes", "classes", "SLO class"),
+    ("Prompt lengths", "lengths", "Prompt tokens"),
 )
-"""Title and dimension of each table of requests hit."""
+"""Title, dimension, and first column of each table of requests hit."""
 _OWN = ("incident.", "audit.")
 _OF_CAUSES = {
     causes.POLICY: ("policy.publish", "policy.roll_back"),
@@ -230,7 +230,7 @@ def markdown_of(report: dict[str, Any]) -> str:
     lines += [
         f"- {item['finding']} (confidence {item['confidence']:.2f}). {item['evidence']}" for item in report["causes"]
     ]
-    for title, name in (item for item in TABLES if report[item[1]] or item[1] != "regions"):
+    for title, name, _ in (item for item in TABLES if report[item[1]] or item[1] != "regions"):
         lines += [
             "",
             f"## {title} hit",

@@ -17,7 +17,7 @@ from controlplane.fleet.models.pool import Pool
 from controlplane.incidents import handling, words
 from controlplane.incidents.models.incident import Incident, IncidentState
 from controlplane.incidents.notices import episode_of
-from controlplane.incidents.report import burn_words, length_label, markdown_of, report_of
+from controlplane.incidents.report import TABLES, burn_words, length_label, markdown_of, report_of
 from controlplane.notifications.changing import silence_incident
 from controlplane.objectives.objective import target_of
 from controlplane.platform.actor import Actor
@@ -173,7 +173,7 @@ def _page(request: HttpRequest, shown: Incident, *, problem: str = "", status: i
     for row in (*report["tenants"], *report["regions"]):
         row["label"] = row["name"] or "others"
     address = _decisions_address(shown)
-    for table, row in ((name, row) for _, name, _ in _TABLES for row in report[name]):
+    for table, row in ((name, row) for _, name, _ in TABLES for row in report[name]):
         row["burn"] = burn_words(row["burn"])
         of = f"{address}&tenant={quote(row['name'])}&state=" if table == "tenants" and row["name"] else ""
         row["counts"] = [(row[state], of and row[state] and of + state) for state in ("late", "failed", "rejected")]
@@ -185,9 +185,7 @@ def _page(request: HttpRequest, shown: Incident, *, problem: str = "", status: i
         problem=problem,
         lasted=span(((shown.closed_at or now) - shown.onset).total_seconds()),
         steps=_steps(shown, episode, now),
-        tables=[
-            (title, name, head, report[name]) for title, name, head in _TABLES if report[name] or name != "regions"
-        ],
+        tables=[(title, name, head, report[name]) for title, name, head in TABLES if report[name] or name != "regions"],
         timeline=[{**entry, "at": datetime.fromisoformat(entry["at"])} for entry in report["timeline"]],
         picture=_picture(shown, actor, now),
         may_act=may(actor, Role.OPERATOR, pool) and (pool is not None or not shown.pool),
@@ -209,13 +207,6 @@ _LABELS = {
     "roll-back": "Roll back",
     "capacity": "Open capacity",
 }
-_TABLES = (
-    ("Regions hit", "regions", "Region"),
-    ("Tenants hit", "tenants", "Tenant"),
-    ("API keys hit", "keys", "Key"),
-    ("SLO classes hit", "classes", "SLO class"),
-    ("Prompt lengths hit", "lengths", "Prompt tokens"),
-)
 
 
 def _steps(shown: Incident, episode: Episode, now: datetime) -> list[dict[str, Any]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from time import perf_counter, time
 from typing import Any
@@ -65,10 +65,17 @@ _INPUTS = (
     ("until", "To, UTC", "2026-11-20 04:00", 40),
 )
 """Fields of the filter that are typed: name, label, example, and maximum length."""
+_REASONS = sorted(REASONS.items(), key=lambda item: item[1].lower())
+_CHOICES = (
+    ("reason", "Reason", _REASONS),
+    ("arm", "Version group", [*ARM_WORDS.items()]),
+    ("cause", "Regret cause", [*CAUSE_WORDS.items()]),
+    ("mismatch", "Hit mismatch", [*CAUSE_TITLES.items()]),
+)
+"""Fields of the filter with a choice, besides the pool: name, label, and values with their words."""
 _UNEDITED = ("state", "late", "ended_since", "ended_until", "prompt_below")
 """Conditions that links set and the filter keeps."""
 _TIMES = ("since", "until", "ended_since", "ended_until")
-_REASONS = sorted(REASONS.items(), key=lambda item: item[1].lower())
 _INTERNAL = ("id", "segment", "position")
 _NO_STATES: tuple[list[dict[str, Any]], list[dict[str, Any]]] = ([], [])
 _WORDS = {"late": {"1": "missed"}, "state": {state: word.lower() for state, (_, word) in SHAPES.items()}}
@@ -99,6 +106,8 @@ def decisions(request: HttpRequest) -> HttpResponse:
         states, running = states_and_running(actor, wanted, span, ADDRESS, live=live)
     except UnreadableFilterError as error:
         problem = str(error)
+    slugs = visible_pools(actor).order_by("slug").values_list("slug", flat=True)[:MAX_POOLS]
+    fields = (("pool", "Pool", [(slug, slug) for slug in slugs]), *_CHOICES)
     context = shell_context(
         request,
         page="Requests",
@@ -120,7 +129,7 @@ def decisions(request: HttpRequest) -> HttpResponse:
         newest=newest,
         live=live and not problem,
         tap=f"{ADDRESS}/tap?{urlencode(wanted.given)}",
-        choices=_choices(actor, wanted),
+        choices=[(name, label, getattr(wanted, name), options) for name, label, options in fields],
         inputs=[(name, label, getattr(wanted, name), *rest) for name, label, *rest in _INPUTS],
         kept_fields=[(name, given[name]) for name in _UNEDITED if name in given],
         kept=newest > 0,
@@ -169,19 +178,6 @@ def span_of(wanted: DecisionFilter, now: float) -> Span:
     if begin_ms >= end_ms:
         raise UnreadableFilterError("From is not before To; swap them, or clear one.")
     return Span(max(begin_ms, end_ms - MAX_SPAN_MS), end_ms)
-
-
-def _choices(actor: Actor, wanted: DecisionFilter) -> list[tuple[str, str, str, Iterable[tuple[str, str]]]]:
-    """Return the fields of the filter with a choice: name, label, chosen value, and values with their words."""
-    slugs = visible_pools(actor).order_by("slug").values_list("slug", "slug")
-    fields: tuple[tuple[str, str, Iterable[tuple[str, str]]], ...] = (
-        ("pool", "Pool", list(slugs[:MAX_POOLS])),
-        ("reason", "Reason", _REASONS),
-        ("arm", "Version group", ARM_WORDS.items()),
-        ("cause", "Regret cause", CAUSE_WORDS.items()),
-        ("mismatch", "Hit mismatch", CAUSE_TITLES.items()),
-    )
-    return [(name, label, getattr(wanted, name), options) for name, label, options in fields]
 
 
 def _choice(request: HttpRequest, name: str, known: Mapping[str, str]) -> str:

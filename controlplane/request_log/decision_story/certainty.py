@@ -78,10 +78,7 @@ def firmness(stored: StoredDecision) -> Firmness | None:
 
 
 def conditions(stored: StoredDecision, firm: Firmness) -> list[tuple[str, str, str]]:
-    """Return when the rival would have been chosen, as texts: (quantity, threshold, actual value).
-
-    Empty if the rival cost the same or less, because then cost alone did not decide.
-    """
+    """Return the thresholds that would have changed the choice, as texts; empty if cost alone did not decide."""
     chosen, rows, rival = stored.decision.candidates[0], [], runner_up(stored)
     if rival is not None and rival.cost <= chosen.cost + _SAME:
         return []

@@ -79,10 +79,7 @@ export class Tap {
     }
   }
 
-  /**
-   * @param {{ after: string, count: number, rows: string, strip?: string, states?: string, running?: string,
-   *   title?: string }} news
-   */
+  /** @param {Record<'after' | 'rows' | 'strip' | 'states' | 'running' | 'title', string> & { count: number }} news */
   #take({ after, count, rows, strip, states, running, title }) {
     this.after = after;
     if (strip && !this.paused) {

@@ -16,7 +16,6 @@ import { roleMark } from '../heatmap/role_mark.js';
 /** @import { View } from '../view.js' */
 /** @import { EngineCard } from './engine_card.js' */
 
-/** @type {Record<string, string>} */
 /** Age in seconds from which figures are shown as old. */
 const STALE_S = 5;
 
