@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from controlplane.platform.format import clock_time, duration, percent, rate, sentence
+from controlplane.platform.format import duration, percent, rate, sentence
 from planning.incidents import causes, symptoms
 from planning.incidents.causes import IncidentCause
 from planning.incidents.episodes import Episode
@@ -91,7 +91,7 @@ CAUSES: dict[str, CauseWords] = {
     ),
     causes.FROZEN: CauseWords(
         lambda cause: f"{cause.name} is frozen",
-        lambda cause: f"It has made no progress since {_figure('at', clock_time)(cause)}. {_reported(cause)}",
+        lambda cause: f"It makes no progress. {_reported(cause)}",
         "Read the engine's log. If its core is frozen, restart it: its requests move at once.",
         "quarantine",
     ),

@@ -270,7 +270,7 @@ def _frozen(scene: Scene) -> list[IncidentCause]:
         silent = _is_silent(now.reason)
         out = now.state in ("lost", "quarantined")
         still = now.progress == old.progress and now.incarnation == old.incarnation
-        figures = {"still_s": recent.span_s, "at": now.since if out else recent.first.at}
+        figures = {"still_s": recent.span_s, "at": now.since}
         if still and (out or silent):
             matches.append(_of(now, FROZEN, 0.9 if moved and silent else 0.75, now.reason, **figures))
         elif now.engine_id in quiet and now.running >= 2 and moved and longer.span_s >= 0.9 * LONG_STILL_S:

@@ -2,6 +2,7 @@
 
 import { count, seconds, short, whole } from '../../shell/format.js';
 import { byId, changeShape, icon, make, setText, stateShape } from '../../shell/element.js';
+import { requestsAddress } from '../fleet_figures.js';
 import { roleMark } from './role_mark.js';
 import { spanWords } from '../../shell/span_words.js';
 /** @import { Heat } from '../../charts/heat.js' */
@@ -126,7 +127,8 @@ export class Rows {
     heat.tabIndex = 0;
     heat.setAttribute('role', 'img');
     heat.dataset.pool = state.pools[pool].id;
-    const unbound = make('span', 'pool-unbound');
+    const unbound = make('a', 'pool-unbound');
+    unbound.href = requestsAddress('state=running', { poolId: state.pools[pool].id, since: 0, until: 0 });
     if (state.pools[pool].observes) unbound.title = 'Observe-only: another router routes its requests.';
     const names = rows.map((row) => (row < state.engines.length ? this.#name(state.engines[row]) : this.#band(row)));
     const values = rows.map(() => {
