@@ -208,8 +208,8 @@ class FleetFeed:
         incidents = [item for item in self._incidents if scope is None or item.pool in scope]
         # Not the sample itself: no figure of the sentence may differ from what the page draws beside it.
         drawn = drawn_sample(seen.latest, newest)
-        found = findings(drawn, seen.markers(), seen.recent(), steady.shown, incidents, self._targets)
-        return steady.show(found, seen.latest.at)
+        statements = findings(drawn, seen.markers(), seen.recent(), steady.shown, incidents, self._targets)
+        return steady.show(statements, seen.latest.at)
 
 
 @cache

@@ -85,7 +85,7 @@ def findings(
     if not sample.engines:
         text = "Connect one, or run make run for a demo fleet of 8."
         return [FleetVerdict("quiet", "No engines yet.", text, shape="unknown")]
-    found = (
+    checks = (
         _incident(incidents, sample),
         _lost(sample),
         _late(sample, targets),
@@ -97,7 +97,7 @@ def findings(
         _leaving(sample),
         _recovered(sample, markers),
     )
-    known = [item for item in found if item is not None] or [_quiet(sample, recent, said)]
+    known = [item for item in checks if item is not None] or [_quiet(sample, recent, said)]
     return [_with_observers(_with_lone_gateways(item, sample), sample) for item in known]
 
 
@@ -390,13 +390,13 @@ class SteadyVerdict:
         """The current sentence."""
         return self._shown
 
-    def show(self, found: Sequence[FleetVerdict], at: float) -> FleetVerdict:
-        """Return the finding to show at Unix second `at` of those that are true then, the most urgent first.
+    def show(self, statements: Sequence[FleetVerdict], at: float) -> FleetVerdict:
+        """Return the one of the true `statements`, the most urgent first, to show at Unix second `at`.
 
         The shown one stays for STAYS_S while it is true, always with its newest figures. A lost engine comes at once.
         """
-        first, shown = found[0], self._shown
-        same = next((item for item in found if shown is not None and _subject(item) == _subject(shown)), None)
+        first, shown = statements[0], self._shown
+        same = next((item for item in statements if shown is not None and _subject(item) == _subject(shown)), None)
         # Below 0 the clock was set back: the sentence would stay until its time is reached again.
         keeps = 0 <= at - self._at < STAYS_S and not (_is_lost(first) and not _is_lost(shown))
         if same is None or not keeps:

@@ -12,7 +12,7 @@ ONE, OTHER = FleetVerdict("warn", "e-08 is hot.", "One."), FleetVerdict("bad", "
 def test_findings_that_stay_true_alternate_at_most_once_per_interval() -> None:
     steady = SteadyVerdict()
     orders = [[OTHER, ONE] if step % 2 else [ONE, OTHER] for step in range(41)]
-    said = [steady.show(found, 100.0 + step / 2) for step, found in enumerate(orders)]
+    said = [steady.show(order, 100.0 + step / 2) for step, order in enumerate(orders)]
     changes = [at for at in range(1, 41) if said[at] != said[at - 1]]
     assert changes
     assert all(later - sooner >= 2 * STAYS_S for sooner, later in pairwise(changes))

@@ -168,8 +168,8 @@ def test_all_parts_agree_on_what_another_engine_would_have_saved(
     saved_s: float, lost: dict[str, float], engine_id: str
 ) -> None:
     lost = lost if engine_id else {}
-    found = Regret("engine-04", 3.97 - saved_s, saved_s + sum(lost.values()), 0, load_s=saved_s, **lost)
-    record = stored(regret=found, engine_id=engine_id, **({} if engine_id else {"outcome": "rejected"}))
+    regret = Regret("engine-04", 3.97 - saved_s, saved_s + sum(lost.values()), 0, load_s=saved_s, **lost)
+    record = stored(regret=regret, engine_id=engine_id, **({} if engine_id else {"outcome": "rejected"}))
     story, worth = story_of(record), saved_s >= 0.01
     named = "e-04 would have been" in story.title or "e-04 was expected to be on time" in story.title
     # The larger part of the loss is in the title: a lost second of the gateway hides what an engine would have saved.

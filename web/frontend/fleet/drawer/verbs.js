@@ -1,4 +1,4 @@
-/* Drain, Maintenance, Return to service, Quarantine, End quarantine: each confirms once with its effects, its undo, and a reason. */
+/* Drain, Maintenance, Return to service, Quarantine, End quarantine: each confirms with effects, undo, and a reason. */
 
 import { askState } from './engine_card.js';
 import { count } from '../../shell/format.js';
