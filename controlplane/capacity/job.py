@@ -36,7 +36,7 @@ def capacity() -> None:
 
 
 def start_reading(actor: Actor) -> JobRun:
-    """Read the demand now. Raises NotAllowedError unless the actor operates all pools, and CalculationRunsError."""
+    """Read the demand now. Raises NotAllowedError unless the actor operates all pools, and ConflictError."""
     require(actor, Role.OPERATOR)
     return start_calculation(JOB, {"days": MAX_DAYS})
 

@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from itertools import pairwise
 from typing import Any, TypeAlias
 
 from django.db.models import Case, F, FloatField, Q, QuerySet, Sum, Value, When
@@ -118,6 +119,8 @@ class PartAttainment:
     """Empty: all tenants."""
     prompt_from: int | None
     """Lower bound of the range in tokens; None: all lengths."""
+    prompt_below: int | None
+    """Upper bound, not included; None: none, or all lengths."""
     hour: float | None
     day: float | None
     window: float | None
@@ -127,7 +130,7 @@ class PartAttainment:
 
 
 def attainment_by_part(pool: str, now: datetime) -> list[PartAttainment]:
-    """Return the attainment by tenant and by prompt length, each with the most requests first.
+    """Return the attainment by tenant, those with the most requests first, and by prompt length, shortest first.
 
     Hour and day are those of the recorded requests by arrival, the window is that of the ledger.
     """
@@ -137,7 +140,7 @@ def attainment_by_part(pool: str, now: datetime) -> list[PartAttainment]:
     ended, met = Q(outcome__in=("completed", "failed", "rejected")), STATES[ON_TIME]
     counted = {"day": ended, "day_met": met, "hour": hour, "hour_met": hour & met}
     ranges = (When(prompt_tokens__gte=start, then=start) for start in reversed(LENGTHS))
-    parts = []
+    parts, above = [], dict[int | str, int](pairwise(LENGTHS))
     for name, key in (("tenant", F("tenant")), ("prompt_from", Case(*ranges, default=0))):
         grouped = (
             rows.filter(ended)
@@ -154,10 +157,11 @@ def attainment_by_part(pool: str, now: datetime) -> list[PartAttainment]:
                 **{"tenant": "", "prompt_from": None, name: row["part"]},
                 hour=(row["hour_met"] or 0.0) / row["hour"] if row["hour"] else None,
                 day=(row["day_met"] or 0.0) / row["day"],
+                prompt_below=above.get(row["part"]),
                 window=window.get(row["part"]),
                 requests=row["day"],
             )
-            for row in sorted(grouped, key=lambda row: -row["day"])[:MAX_PARTS]
+            for row in sorted(grouped, key=lambda row: -row["day"] if name == "tenant" else row["part"])[:MAX_PARTS]
         ]
     return parts
 

@@ -55,9 +55,12 @@ def demand_picture(installation: InstallationPlan, utilization: float) -> dict[s
     demand = {name: [value / utilization for value in installation.demand.regions[name]] for name in names}
     total = [sum(step) / utilization for step in zip(*installation.demand.regions.values(), strict=True)]
     lines = [(name, f"s{number}", _points(demand[name], top)) for number, name in enumerate(names, 1)]
+    lines.append(("all", "all", _points(total, top)))
+    key = [(name, f"whatif-line capacity-{series}") for name, series, _ in lines]
     return {
         # Name, series (which is its colour) and points.
-        "lines": [*lines, ("all", "all", _points(total, top))],
+        "lines": lines,
+        "key": [*key, ("own peaks", "capacity-own"), ("registered", "capacity-present")],
         "up": [Tick(place(y(value / top)), f"{value:g}") for value in ticks(top)],
         "across": _moments(installation.demand.since, len(total)),
         "own": place(y(plan.own_peaks / top)),

@@ -55,7 +55,9 @@ def _besides(request: HttpRequest) -> dict[str, Any]:
     pools = list(Pool.objects.select_related("policy").order_by("slug")[:MAX_POOLS])
     reached = attainment_by_pool([pool.slug for pool in pools], now)
     chosen = next((pool for pool in pools if pool.slug == slug), pools[0] if pools else None)
+    missed = [pool.name for pool in pools if (reached[pool.slug].budget_left or 0.0) < 0]
     return {
+        "below": missed,
         "pools": [(pool, reached[pool.slug].target, _figures(reached[pool.slug])) for pool in pools],
         "chosen": chosen,
         "parts": attainment_by_part(chosen.slug, now) if chosen is not None else (),

@@ -21,22 +21,16 @@ from simulator.regions.sovereignty_cost import MOST_REGIONS, CostQuestion, Sover
 JOB = "sovereignty_cost"
 
 
-class CostUnknownError(ConflictError):
-    """The cost cannot be simulated for this fleet. The message explains why."""
-
-
 def start_cost(document: SovereigntyDocument) -> JobRun:
     """Queue a simulation of the rules with the registered engines.
 
-    Raises CostUnknownError, and CalculationRunsError while another one runs.
+    Raises ConflictError if the fleet does not fit, or while another one runs.
     """
     engines = dict(
         Engine.objects.values_list("pool__region__slug").annotate(count=Count("pk")).order_by("pool__region__slug")
     )
     if not 2 <= len(engines) <= MOST_REGIONS:
-        raise CostUnknownError(
-            f"The simulation takes 2 to {MOST_REGIONS} regions with engines; there are {len(engines)}."
-        )
+        raise ConflictError(f"The simulation takes 2 to {MOST_REGIONS} regions with engines; there are {len(engines)}.")
     return start_calculation(JOB, msgspec.to_builtins(CostQuestion(document, engines)))
 
 

@@ -30,12 +30,8 @@ MAX_S = 900.0
 logger = logging.getLogger(__name__)
 
 
-class CalculationRunsError(ConflictError):
-    """Another run of the job is active."""
-
-
 def start_calculation(job: str, inputs: Mapping[str, Any]) -> JobRun:
-    """Store a waiting run with these inputs and wake the job. Raises CalculationRunsError."""
+    """Store a waiting run with these inputs and wake the job. Raises ConflictError while one runs."""
     now = timezone.now()
     token = JobRun.objects.filter(job=job).aggregate(token=Max("fencing_token"))["token"] or 0
     try:
@@ -47,13 +43,8 @@ def start_calculation(job: str, inputs: Mapping[str, Any]) -> JobRun:
             )  # fmt: skip
             wake([job])
     except IntegrityError as error:
-        raise CalculationRunsError("Another calculation is running; try again when it has ended.") from error
+        raise ConflictError("Another calculation is running; try again when it has ended.") from error
     return run
-
-
-def running_calculation(job: str) -> JobRun | None:
-    """Return the active run of the job."""
-    return JobRun.objects.filter(job=job, state=JobState.ACTIVE).first()
 
 
 def calculated(job: str) -> JobRun | None:

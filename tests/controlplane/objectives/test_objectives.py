@@ -206,8 +206,8 @@ def test_attainment_by_tenant_and_prompt_length_counts_what_was_late_failed_and_
         ("acme", 0.5, pytest.approx(11 / 12), None, 12.0),
         ("lumen", None, 0.0, 0.75, 2.0),
     ]
-    assert [(part.prompt_from, part.hour, part.day, part.window) for part in parts[2:]] == [
-        (65_536, None, 1.0, None),
-        (0, 1.0, pytest.approx(1 / 3), None),
-        (1_024, 0.0, 0.0, None),
+    assert [(part.prompt_from, part.prompt_below, part.hour, part.day) for part in parts[2:]] == [
+        (0, 1_024, 1.0, pytest.approx(1 / 3)),
+        (1_024, 4_096, 0.0, 0.0),
+        (65_536, None, None, 1.0),
     ]

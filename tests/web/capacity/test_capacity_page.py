@@ -69,7 +69,7 @@ def test_page_shows_the_saving_and_its_uncertainty(viewer: Client) -> None:
     assert re.search(r"Sharing regions saves \d+\.\d\s% of the engines", page)
     assert "with 90 % confidence, resampled from 3 windows of two hours" in page
     assert "less than a day" in page
-    assert re.search(r"Cheapest mix [\d.]+ reserved, the rest on demand [\d.]+", page)
+    assert re.search(r"Cheapest mix [\d.]+ \$/h; [\d.]+ reserved, the rest on demand", page)
 
 
 def demand_of(**regions: list[float]) -> LoggedDemand:

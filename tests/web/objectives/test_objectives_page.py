@@ -6,9 +6,11 @@ import re
 
 import pytest
 from django.http import HttpResponse
+from django.utils import timezone
 
 from controlplane.objectives.attainment import PartAttainment
 from controlplane.objectives.objective import Objective
+from controlplane.usage.models.usage_rows import UsageDay
 from tests.web.role_clients import client_of, make_person, make_pool
 
 pytestmark = pytest.mark.django_db
@@ -26,6 +28,10 @@ def test_an_admin_sets_a_target_and_unknown_figures_are_dashes() -> None:
     assert "90.0 % — — — — — —, — tenant , prompt length" in empty
     assert "No publishes yet" in empty
     assert "No requests in 24 h" in empty
+    assert "Every pool is on target in 30 days" in empty
+    UsageDay.objects.create(day=timezone.now().date(), tenant="t", pool="chat", requests=100, late=11)
+    assert "Below target in 30 days: chat" in words(admin.get("/objectives"))
+    UsageDay.objects.all().delete()
     given = {"slug": "chat", "pool": "chat", "target": "97.5"}
     assert viewer.post("/objectives", given).status_code == 403
     assert "incidents use it at once" in words(admin.post("/objectives", given, follow=True))
@@ -37,10 +43,11 @@ def test_an_admin_sets_a_target_and_unknown_figures_are_dashes() -> None:
 
 def test_parts_of_a_pool_lead_to_their_requests(monkeypatch: pytest.MonkeyPatch) -> None:
     make_pool("chat")
-    parts = [PartAttainment("acme", None, 0.5, 0.75, None, 1234.0), PartAttainment("", 1024, None, 1.0, None, 9.0)]
+    parts = [PartAttainment("acme", None, None, 0.5, 0.75, None, 1234.0)]
+    parts.append(PartAttainment("", 1024, 4096, None, 1.0, None, 9.0))
     monkeypatch.setattr("web.objectives.page.attainment_by_part", lambda pool, now: parts if pool == "chat" else [])
     answer = client_of(make_person("viewer")).get("/objectives")
     assert "tenant acme 50.0 % 75.0 % — 1,234" in words(answer)
-    assert "from 1,024 prompt tokens — 100.0 % — 9" in words(answer)
+    assert "prompts from 1,024 tokens, below 4,096 — 100.0 % — 9" in words(answer)
     assert b'href="/requests?pool=chat&amp;tenant=acme"' in answer.content
-    assert b'href="/requests?pool=chat&amp;prompt_from=1024"' in answer.content
+    assert b'href="/requests?pool=chat&amp;prompt_from=1024&amp;prompt_below=4096"' in answer.content

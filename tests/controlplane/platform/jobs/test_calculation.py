@@ -5,14 +5,9 @@ from __future__ import annotations
 import pytest
 from django.utils import timezone
 
+from controlplane.platform.conflict import ConflictError
 from controlplane.platform.jobs import calculation
-from controlplane.platform.jobs.calculation import (
-    CalculationRunsError,
-    calculated,
-    running_calculation,
-    serve_calculations,
-    start_calculation,
-)
+from controlplane.platform.jobs.calculation import calculated, serve_calculations, start_calculation
 from controlplane.platform.jobs.cooperative_stop import stop_requested
 from controlplane.platform.jobs.lease import renew
 from controlplane.platform.models.job_run import JobRun, JobState
@@ -40,9 +35,9 @@ def test_the_newest_result_is_kept_with_its_summary() -> None:
 
 def test_only_one_runs_at_a_time_and_none_is_served_without_a_request() -> None:
     serve()
-    assert running_calculation(JOB) is None
+    assert not JobRun.objects.exists()
     start_calculation(JOB, {"numbers": [1]})
-    with pytest.raises(CalculationRunsError, match="Another calculation is running"):
+    with pytest.raises(ConflictError, match="Another calculation is running"):
         start_calculation(JOB, {"numbers": [2]})
 
 
