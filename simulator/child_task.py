@@ -6,12 +6,13 @@ Caller and child exchange only JSON: the task up to the end of the child's stdin
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import selectors
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -71,75 +72,51 @@ def run_child(
     ChildCancelledError. Raises ChildTaskError if the task fails, if the child dies, or after `max_s` seconds. The child
     dies with the calling thread, which waits for it here.
     """
-    command = [sys.executable, "-m", module, "--parent-pid", str(os.getpid())]
+    command, until = [sys.executable, "-m", module, "--parent-pid", str(os.getpid())], time.monotonic() + max_s
     # Nothing here reads stderr, and a pipe that is full would block the child.
-    child = subprocess.Popen(  # noqa: S603  # our own interpreter and module
+    with subprocess.Popen(  # noqa: S603  # our own interpreter and module
         command, cwd=_ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
-    )
-    try:
-        return _Conversation(child, on_progress, cancelled, time.monotonic() + max_s).run(task)
-    finally:
-        # Harmless after its end; before it, the caller has given up.
-        child.kill()
-        child.wait()
-        for pipe in (child.stdin, child.stdout):
-            if pipe is not None:
-                pipe.close()
-
-
-class _Conversation:
-    """Sends a task to the child and reads lines until its result. Mutable state: `_buffer`, an incomplete line."""
-
-    def __init__(
-        self,
-        child: subprocess.Popen[bytes],
-        on_progress: OnShare | None,
-        cancelled: Callable[[], bool] | None,
-        until: float,
-    ) -> None:
-        self._child = child
-        self._on_progress = on_progress
-        self._cancelled = cancelled
-        self._until = until
-        self._buffer = b""
-        self._decoder: msgspec.json.Decoder[Message] = msgspec.json.Decoder(prepared(Message))
-
-    def run(self, task: bytes) -> bytes:
-        """Return the child's result."""
-        stdin, stdout = self._child.stdin, self._child.stdout
-        if stdin is None or stdout is None:
-            raise ChildTaskError("the child has no pipes")
+    ) as child:
         try:
-            stdin.write(task)
-            # The child reads its task up to the end of the pipe.
-            stdin.close()
-        except BrokenPipeError as error:
-            raise ChildTaskError("the child process ended before it took its task") from error
-        with selectors.DefaultSelector() as selector:
-            selector.register(stdout, selectors.EVENT_READ)
-            while True:
-                if self._cancelled is not None and self._cancelled():
+            _give(child, task)
+            for message in _messages(child):
+                if cancelled is not None and cancelled():
                     raise ChildCancelledError("it was cancelled")
-                if time.monotonic() > self._until:
+                if time.monotonic() > until:
                     raise ChildTaskError("it took too long and was ended")
-                if selector.select(_POLL_S):
-                    result = self._read(os.read(stdout.fileno(), 65_536))
-                    if result is not None:
-                        return result
+                if isinstance(message, ChildFailure):
+                    raise ChildTaskError(message.reason)
+                if isinstance(message, ChildResult):
+                    return bytes(message.result)
+                if message is not None and on_progress is not None:
+                    on_progress(message.share)
+        finally:
+            # Harmless after its end; before it, the caller has given up.
+            child.kill()
+    raise ChildTaskError(f"the child process ended with status {child.returncode} and no result")
 
-    def _read(self, data: bytes) -> bytes | None:
-        if not data:
-            raise ChildTaskError(f"the child process ended with status {self._child.wait()} and no result")
-        *lines, self._buffer = (self._buffer + data).split(b"\n")
-        for line in lines:
-            message = self._decoder.decode(line)
-            if isinstance(message, ChildFailure):
-                raise ChildTaskError(message.reason)
-            if isinstance(message, ChildResult):
-                return bytes(message.result)
-            if self._on_progress is not None:
-                self._on_progress(message.share)
-        return None
+
+def _give(child: subprocess.Popen[bytes], task: bytes) -> None:
+    """Write the task up to the end of the pipe, to which the child reads."""
+    if child.stdin is not None:
+        # A child that has ended takes no task; its messages end, too.
+        with contextlib.suppress(BrokenPipeError), child.stdin as pipe:
+            pipe.write(task)
+
+
+def _messages(child: subprocess.Popen[bytes]) -> Iterator[Message | None]:
+    """Yield the child's messages up to its end, and None whenever there was none for _POLL_S."""
+    decoder, rest = msgspec.json.Decoder[Message](prepared(Message)), b""
+    with selectors.DefaultSelector() as selector:
+        if child.stdout is not None:
+            selector.register(child.stdout, selectors.EVENT_READ)
+        while True:
+            yield None
+            for key, _ in selector.select(_POLL_S):
+                if not (data := os.read(key.fd, 65_536)):
+                    return
+                *lines, rest = (rest + data).split(b"\n")
+                yield from map(decoder.decode, lines)
 
 
 def serve_task(

@@ -58,20 +58,27 @@ def serve_calculations(job: str, module: str, summary: Callable[[Any], str]) -> 
     `summary` describes a result in one line. Only the newest result is kept.
     """
     for lease in take_waiting(job, LEASE):
-        try:
-            _serve(lease, module, summary)
-        except ChildTaskError as error:
-            finish(lease, outcome={"reason": str(error)}, state=JobState.FAILED)
-        except Exception as error:
-            # The edge of the job: a failing run would otherwise repeat for ever.
-            logger.exception("a calculation failed")
-            reason = f"the calculation itself failed ({type(error).__name__})"
-            finish(lease, outcome={"reason": reason}, state=JobState.FAILED)
+        end_in_any_case(lease, lambda lease: _serve(lease, module, summary))
+
+
+def end_in_any_case(
+    lease: Lease, work: Callable[[Lease], None], expected: tuple[type[Exception], ...] = (ChildTaskError,)
+) -> None:
+    """Do the work of a run, and end the run if that fails, because it would otherwise repeat forever."""
+    try:
+        work(lease)
+    except expected as error:
+        finish(lease, outcome={"reason": str(error)}, state=JobState.FAILED)
+    except Exception as error:
+        # The edge of the job.
+        logger.exception("a calculation failed")
+        reason = f"the calculation itself failed ({type(error).__name__})"
+        finish(lease, outcome={"reason": reason}, state=JobState.FAILED)
 
 
 def _serve(lease: Lease, module: str, summary: Callable[[Any], str]) -> None:
     run = JobRun.objects.get(pk=lease.run_id)
-    watch = _Watch(lease)
+    watch = RunWatch(lease)
     try:
         encoded = run_child(
             module,
@@ -92,7 +99,7 @@ def _serve(lease: Lease, module: str, summary: Callable[[Any], str]) -> None:
             JobRun.objects.filter(pk=run.pk).update(memory={"result": result})
 
 
-class _Watch:
+class RunWatch:
     """Renews the lease of a run, and stores its progress. Everything is mutable."""
 
     def __init__(self, lease: Lease) -> None:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import logging
-import time
-from datetime import timedelta
-
 import msgspec
 from celery import shared_task
 from django.db import transaction
 
 from controlplane.platform.field_problems import InvalidFieldsError
+from controlplane.platform.jobs.calculation import LEASE, RunWatch, end_in_any_case
 from controlplane.platform.jobs.cooperative_stop import stop_requested
-from controlplane.platform.jobs.lease import Lease, finish, release, renew, take_waiting, waiting
+from controlplane.platform.jobs.lease import Lease, finish, release, take_waiting, waiting
 from controlplane.platform.jobs.one_at_a_time import one_at_a_time
 from controlplane.platform.models.job_run import JobRun, JobState
 from controlplane.request_log.recordings.kept_traces import RecordingGoneError
@@ -24,10 +21,7 @@ from routing.values.counted import count
 from simulator.child_task import ChildTaskError
 from simulator.workloads.trace import TraceError
 
-logger = logging.getLogger(__name__)
-
-LEASE = timedelta(seconds=20)
-RENEW_S = 2.0
+_EXPECTED = (ChildTaskError, CannotRunError, RecordingGoneError, TraceError, InvalidFieldsError)
 
 
 @shared_task(name="controlplane.whatif", ignore_result=True)
@@ -37,20 +31,8 @@ def whatif() -> None:
     if not waiting(JOB).exists():
         return
     while not stop_requested.is_set() and (leases := take_waiting(JOB, LEASE)):
-        _serve(leases[0])
+        end_in_any_case(leases[0], _answer, _EXPECTED)
     forget_whatifs()
-
-
-def _serve(lease: Lease) -> None:
-    """Compute one what-if and end its run in any case, because a failing run would otherwise repeat forever."""
-    try:
-        _answer(lease)
-    except (ChildTaskError, CannotRunError, RecordingGoneError, TraceError, InvalidFieldsError) as error:
-        finish(lease, outcome={"reason": str(error)}, state=JobState.FAILED)
-    except Exception as error:
-        # The edge of the job.
-        logger.exception("a what-if failed")
-        finish(lease, outcome={"reason": f"the what-if itself failed ({type(error).__name__})"}, state=JobState.FAILED)
 
 
 def _answer(lease: Lease) -> None:
@@ -74,26 +56,18 @@ def _answer(lease: Lease) -> None:
             JobRun.objects.filter(pk=run.pk).update(memory={})
 
 
-class _Watch:
-    """Renews the lease and stores finished reports during the runs. Everything is mutable."""
+class _Watch(RunWatch):
+    """Also stores finished reports during the runs. Everything is mutable."""
 
-    def __init__(self, lease: Lease) -> None:
-        self.lease = lease
-        self._kept = 0
-        self._renewed_s = time.monotonic()
+    _kept = 0
 
     def __call__(self, share: float, reports: Reports) -> bool:
         """Store the progress at intervals. Return False if the runs must end."""
-        if stop_requested.is_set():
-            return False
-        if len(reports) == self._kept and time.monotonic() - self._renewed_s < RENEW_S:
-            return True
-        held = renew(self.lease, LEASE, progress={"done": int(share * 100), "of": 100})
-        if held is None:
-            return False
+        self.report(share)
         if len(reports) != self._kept:
-            JobRun.objects.filter(pk=held.run_id, fencing_token=held.fencing_token).update(
+            JobRun.objects.filter(pk=self.lease.run_id, fencing_token=self.lease.fencing_token).update(
                 memory={"reports": reports_as_json(reports)}
             )
-        self.lease, self._kept, self._renewed_s = held, len(reports), time.monotonic()
-        return True
+            # A lost or cancelled run ends before the next one starts.
+            self._kept, self._renewed_s = len(reports), float("-inf")
+        return not self.is_stopped()

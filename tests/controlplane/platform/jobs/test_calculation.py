@@ -53,6 +53,13 @@ def test_a_failed_calculation_states_its_reason_and_keeps_the_last_result() -> N
     assert kept.memory == {"result": 5}
 
 
+def test_a_child_that_dies_is_reported() -> None:
+    run = start_calculation(JOB, {"dies": True})
+    serve()
+    run.refresh_from_db()
+    assert run.outcome == {"reason": "the child process ended with status 3 and no result"}
+
+
 def test_its_progress_is_stored_and_a_request_to_cancel_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(calculation, "RENEW_S", 0.0)
     run = start_calculation(JOB, {"slow": True})
