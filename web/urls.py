@@ -227,7 +227,7 @@ urlpatterns = [
         for do in ("quarantine", "trust")
     ),
     path("views", saved_views.save, name="saved-views"),
-    path("views/<int:view_id>", saved_views.change, name="saved-view-change"),
+    path("views/<int:view_id>", saved_views.save, name="saved-view-change"),
     path("search", palette, name="search"),
     path("help", help_page, name="help"),
     path("help/api", api_reference, name="api-reference"),

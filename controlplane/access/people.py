@@ -116,8 +116,8 @@ PREFERENCES = {name: Person._meta.get_field(name) for name in ("time_zone", "clo
 """Fields that only their person sets and sees."""
 
 
-def set_preferences(person: Person, changes: Mapping[str, Any]) -> None:
-    """Store how the console shows times and colors to the person. Raises InvalidFieldsError."""
+def set_preferences(person: Person, changes: Mapping[str, Any]) -> Person:
+    """Store how the console shows times and colors to the person, and return it. Raises InvalidFieldsError."""
     check_names(changes, PREFERENCES)
     problems = [item for name, value in changes.items() for item in _field_problems(name, value)]
     if changes.get("time_zone", "") not in ("", *available_timezones()):
@@ -126,6 +126,7 @@ def set_preferences(person: Person, changes: Mapping[str, Any]) -> None:
         raise InvalidFieldsError(problems)
     Person.objects.filter(pk=person.pk).update(**changes)
     person.__dict__.update(changes)
+    return person
 
 
 def password_problems(password: str | None, user: User) -> list[FieldProblem]:

@@ -38,9 +38,12 @@ def show_own_times(get_response: Answer) -> Answer:
         # Programs get UTC.
         if request.path.startswith("/api/"):
             return get_response(request)
-        person = person_of(request)
-        zone = zone_of(person.time_zone if person else "", request.COOKIES.get(ZONE_COOKIE, ""))
-        with shown_times(zone, twelve_hours=person is not None and person.clock == Clock.HOURS_12):
+        # Without a session there is nothing to read, even while the database is away.
+        known = settings.SESSION_COOKIE_NAME in request.COOKIES and request.user.is_authenticated
+        person = getattr(request.user, "person", None) if known else None
+        wanted = (getattr(person, "time_zone", ""), request.COOKIES.get(ZONE_COOKIE, ""))
+        zone = zoneinfo.ZoneInfo(next((name for name in wanted if name in _zones()), "UTC"))
+        with shown_times(zone, twelve_hours=getattr(person, "clock", "") == Clock.HOURS_12):
             return get_response(request)
 
     return respond
@@ -51,32 +54,26 @@ def times(_request: HttpRequest) -> dict[str, Any]:
     return {"time_zone": zone_name(), "clock_hours": clock_hours()}
 
 
-def person_of(request: HttpRequest) -> Person | None:
-    """Return the signed-in person; None if there is none."""
-    # Without a session there is nothing to read, even while the database is away.
-    known = settings.SESSION_COOKIE_NAME in request.COOKIES and request.user.is_authenticated
-    return getattr(request.user, "person", None) if known else None
-
-
-def zone_of(chosen: str, of_browser: str) -> zoneinfo.ZoneInfo:
-    """Return the chosen zone, else the browser's, else UTC."""
-    known = _zones()
-    return zoneinfo.ZoneInfo(next((name for name in (chosen, of_browser) if name in known), "UTC"))
-
-
 @require_http_methods(["GET", "HEAD", "POST"])
 def own_settings(request: HttpRequest) -> HttpResponse:
     """Show the person's settings; on POST store them."""
-    person = Person.objects.get(pk=request.user.pk)
-    if request.method != "POST":
-        return _page(request, person)
-    values, problems = typed_values(PREFERENCES, request.POST)
-    try:
-        if problems:
-            raise InvalidFieldsError(problems)
-        set_preferences(person, values)
-    except InvalidFieldsError as error:
-        return _page(request, person, error.problems, status=422)
+    person, actor = Person.objects.get(pk=request.user.pk), console_actor(request)
+    problems: Sequence[FieldProblem] = ()
+    if request.method == "POST":
+        values, problems = typed_values(PREFERENCES, request.POST)
+        try:
+            if not problems:
+                return _saved(set_preferences(person, values))
+        except InvalidFieldsError as error:
+            problems = error.problems
+    zones = [FieldOption("", "The browser’s"), *(FieldOption(name, name) for name in sorted(_zones()))]
+    fields = filled(form_fields(PREFERENCES, person, {"time_zone": zones}), typed_fields(request), problems)
+    problem, own_views = general_problem(fields, problems), visible_views(actor)
+    page = {"fields": fields, "problem": problem, "own_views": own_views, "is_admin": may(actor, Role.ADMIN)}
+    return access_page(request, "settings", status=422 if problems else 200, **page)
+
+
+def _saved(person: Person) -> HttpResponse:
     answer = go(ADDRESS, said="settings-saved")
     # This browser may have a choice of its own.
     if person.theme:
@@ -84,22 +81,6 @@ def own_settings(request: HttpRequest) -> HttpResponse:
     else:
         answer.delete_cookie(THEME_COOKIE, samesite="Lax")
     return answer
-
-
-def _page(
-    request: HttpRequest, person: Person, problems: Sequence[FieldProblem] = (), status: int = 200
-) -> HttpResponse:
-    zones = [FieldOption("", "The browser’s"), *(FieldOption(name, name) for name in sorted(_zones()))]
-    fields = filled(form_fields(PREFERENCES, person, {"time_zone": zones}), typed_fields(request), problems)
-    return access_page(
-        request,
-        "settings",
-        status=status,
-        fields=fields,
-        problem=general_problem(fields, problems),
-        own_views=visible_views(console_actor(request)),
-        is_admin=may(console_actor(request), Role.ADMIN),
-    )
 
 
 @cache

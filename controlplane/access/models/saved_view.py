@@ -7,7 +7,6 @@ from django.db import models
 from typing_extensions import override
 
 MAX_NAME = 80
-MAX_QUERY = 2000
 
 
 class SavedView(models.Model):
@@ -16,7 +15,7 @@ class SavedView(models.Model):
     owner = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="saved_views")
     name = models.CharField(max_length=MAX_NAME)
     path = models.CharField(max_length=32)
-    query = models.CharField(max_length=MAX_QUERY)
+    query = models.CharField(max_length=2000)
     shared = models.BooleanField(default=False)
 
     class Meta:

@@ -123,49 +123,30 @@ function shownTimes() {
 export const zoneName = () => shownTimes().zone;
 
 /**
- * Day, hour, and the text of minute and second of unix seconds.
+ * Parts of unix seconds by their names.
  * @param {number} at
  */
-function parts(at) {
-  const written = shownTimes().format.formatToParts(at * 1000);
-  const words = Object.fromEntries(written.map(({ type, value }) => [type, value]));
-  return { day: `${words.day} ${words.month}`, hour: words.hour, minute: words.minute, second: words.second };
-}
+const parts = (at) =>
+  Object.fromEntries(shownTimes().format.formatToParts(at * 1000).map(({ type, value }) => [type, value]));
 
 /**
- * @param {string} hour
- * @param {string} rest
+ * @param {Value} at
+ * @param {boolean} [minutes] whether to leave out seconds
  */
-function onClock(hour, rest) {
+function timeOfDay(at, minutes) {
+  if (!known(at)) return UNKNOWN;
+  const { hour, minute, second } = parts(at);
+  const rest = minutes ? minute : `${minute}:${second}`;
   if (shownTimes().hours !== '12') return `${hour}:${rest}`;
   return `${Number(hour) % 12 || 12}:${rest}${NARROW}${Number(hour) < 12 ? 'am' : 'pm'}`;
 }
 
-/**
- * Time of day of unix seconds, 03:13:18 or 3:13:18 am.
- * @param {Value} at
- */
-export function clock(at) {
-  if (!known(at)) return UNKNOWN;
-  const { hour, minute, second } = parts(at);
-  return onClock(hour, `${minute}:${second}`);
-}
-
-/**
- * Time of day of unix seconds to the minute, 03:13.
- * @param {Value} at
- */
-export function minuteClock(at) {
-  if (!known(at)) return UNKNOWN;
-  const { hour, minute } = parts(at);
-  return onClock(hour, minute);
-}
-
-/**
- * Day and time of day of unix seconds, 20 Nov 03:13.
- * @param {Value} at
- */
-export const dayClock = (at) => (known(at) ? `${parts(at).day} ${minuteClock(at)}` : UNKNOWN);
+/** Time of day of unix seconds, 03:13:18 or 3:13:18 am. @param {Value} at */
+export const clock = (at) => timeOfDay(at);
+/** Time of day to the minute, 03:13. @param {Value} at */
+export const minuteClock = (at) => timeOfDay(at, true);
+/** Day and time of day, 20 Nov 03:13. @param {Value} at */
+export const dayClock = (at) => (known(at) ? `${parts(at).day} ${parts(at).month} ${minuteClock(at)}` : UNKNOWN);
 
 /**
  * The text with the time of day in place of each time in ISO 8601.
