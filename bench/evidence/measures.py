@@ -19,7 +19,13 @@ from bench.evidence.measure.routing import (
     rlt,
     shared_prefix,
 )
-from bench.evidence.measure.sessions import session_agents, session_limits, session_loads, session_priorities
+from bench.evidence.measure.sessions import (
+    session_agents,
+    session_headlines,
+    session_limits,
+    session_loads,
+    session_priorities,
+)
 from bench.evidence.store import Result
 
 _MODULES = (
@@ -47,6 +53,7 @@ _MODULES = (
     health,
     rebalance,
     session_loads,
+    session_headlines,
     session_limits,
     session_agents,
     session_priorities,

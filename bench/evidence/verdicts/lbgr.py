@@ -17,7 +17,7 @@ from bench.evidence.chapters.routing.shared_prefix import (
     ttft,
 )
 from bench.evidence.measure.routing.shared_prefix import DECAY_MS, DECAY_SPEEDS, ORDER_SPEEDS, QUEUES_KEPT, TABLE_SPEEDS
-from bench.evidence.verdicts.verdict import Judged, judged
+from bench.evidence.verdicts.verdict import Judged, judged, near
 
 BASE, OURS, BEST = "cache-aware + LRU", "LBGR + RLT", "least_cost + LRU"
 SWEPT = ("rate", "workers", "cache", "ratio", "group", "output", "batch")
@@ -47,7 +47,7 @@ def table_2(rule: str) -> Judged:
         "speeds": [fit, best],
         "paper": {"change": theirs - 1, "hits": [PAPER_HITS[BASE], PAPER_HITS[rule]]},
         "found": [_against_base(rule, speed) for speed in (fit, best)],
-        "verdict": judged(reproduced=ours[fit] < 1.3 * theirs and close, partly=1 - ours[best] > 0.8 * (1 - theirs)),
+        "verdict": judged(reproduced=near(ours[fit], theirs) and close, partly=1 - ours[best] > 0.8 * (1 - theirs)),
     }
 
 

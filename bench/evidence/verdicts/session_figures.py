@@ -10,8 +10,6 @@ from bench.evidence.store import Result, Row, load
 
 TOLERANCE, PAST_SATURATION, TTFT_TOLERANCE = 0.03, 0.10, 0.15
 """Tolerances of a median ratio up to 768 users and above, and of mean TTFT."""
-SIZE = 1.25
-"""Two figures count as about equal within this factor."""
 
 _results = cache(load)
 

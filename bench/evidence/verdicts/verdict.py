@@ -12,6 +12,18 @@ Judged = dict[str, Any]
 """A claim's figures and its `verdict`. chapters/verdicts.md contains the text."""
 
 
+QUARTER = 0.25
+
+
+def near(ratio: float, *paper: float) -> bool:
+    """Return whether a ratio is in the paper's range (one or two figures), or misses it by a quarter of its effect.
+
+    The effect of a ratio is its distance from 1, which means no effect: 1.07 is not near 1.31.
+    """
+    closest = min(max(ratio, min(paper)), max(paper))
+    return abs(ratio - closest) <= QUARTER * abs(closest - 1)
+
+
 def judged(*, reproduced: bool, partly: bool = False) -> str:
     """Return the term of the verdict."""
     return REPRODUCED if reproduced else PARTLY if partly else NOT

@@ -12,8 +12,11 @@ import pytest
 from bench.evidence.chapters.capacity import admission, scale
 from bench.evidence.chapters.routing import keys
 from bench.evidence.measure.capacity import admission as measured
+from bench.evidence.measure.capacity.kv_store import STRATEGIES
 from bench.evidence.measure.routing import choices
-from bench.evidence.verdicts import dualmap, mooncake
+from bench.evidence.store import Result
+from bench.evidence.verdicts import dualmap, mooncake, mooncake_store
+from bench.evidence.verdicts import verdict as terms
 
 
 @pytest.mark.parametrize(("ours", "verdict"), [(0.2, "reproduced"), (0.9, "partly"), (1.4, "not reproduced")])
@@ -53,6 +56,40 @@ def test_papers_prediction_is_judged_by_the_papers_rule(
     }
     monkeypatch.setattr(admission, "cell", lambda _load, _slo_s, mode: {"rejected": rejected[mode]})
     assert mooncake.rejections()["verdict"] == verdict
+
+
+@pytest.mark.parametrize(
+    ("ratio", "paper", "near"),
+    [
+        (1.07, (1.31, 1.9), False),
+        (1.24, (1.31, 1.9), True),
+        (2.12, (1.31, 1.9), True),
+        (2.13, (1.31, 1.9), False),
+        (0.67, (0.573,), True),
+        (0.69, (0.573,), False),
+        (0.741, (0.573,), False),
+    ],
+)
+def test_near_is_a_quarter_of_the_effect(ratio: float, paper: tuple[float, ...], near: bool) -> None:
+    assert terms.near(ratio, *paper) is near
+
+
+@pytest.mark.parametrize(
+    ("hits", "verdict"),
+    [
+        ((0.27, 0.30, 0.46, 0.6), "reproduced"),
+        ((0.27, 0.30, 0.45, 0.6), "partly"),
+        ((0.491, 0.53, 0.54, 0.57), "partly"),
+        ((0.491, 0.53, 0.495, 0.57), "not reproduced"),
+    ],
+)
+def test_tiers_are_judged_by_the_gain_over_a_store_of_equal_size(
+    monkeypatch: pytest.MonkeyPatch, hits: tuple[float, ...], verdict: str
+) -> None:
+    rows = [{"kind": "hints", "name": name, "hit_rate": hit} for name, hit in zip(STRATEGIES, hits, strict=True)]
+    made = Result(name="kv_store", command="", settings={}, rows=rows)
+    monkeypatch.setattr(mooncake_store, "load", lambda _name: made)
+    assert mooncake_store.hints()["verdict"] == verdict
 
 
 def test_setting_taken_from_the_paper_gives_no_verdict() -> None:

@@ -122,10 +122,13 @@ def sharing(asked: Asked) -> Row:
 
 
 def hints(asked: Asked) -> Row:
-    """Return the block hit share of a generated mix in a store, with and without hints and SSD (§7.3.4)."""
-    everything = MIX_REQUESTS * 64
-    ssd = MIX_DRAM_BLOCKS * MIX_SSD_TIMES if asked.name == "hierarchy" else 0
-    cache = NodeCache(everything if asked.name == "unbounded" else MIX_DRAM_BLOCKS, ssd, pin_share=1.0)
+    """Return the block hit share of a generated mix in a store, with and without hints and SSD (§7.3.4).
+
+    Stores without SSD have as much more DRAM, so that only the rules differ.
+    """
+    ssd = MIX_DRAM_BLOCKS * MIX_SSD_TIMES
+    sizes = {"hierarchy": (MIX_DRAM_BLOCKS, ssd), "unbounded": (MIX_REQUESTS * 64, 0)}
+    cache = NodeCache(*sizes.get(asked.name, (MIX_DRAM_BLOCKS + ssd, 0)), pin_share=1.0)
     hit = total = 0
     for now, (keys, hint) in enumerate(_mix()):
         hit += cache.read(keys, float(now)).blocks

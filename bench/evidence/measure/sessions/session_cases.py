@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -35,19 +36,19 @@ def cases(systems: Iterable[str], users: Iterable[int], workload: str = "chat", 
     return [Case(workload=workload, system=system, users=user, options=options) for user in users for system in systems]
 
 
-def run_case(case: Case) -> Row:
+def run_case(case: Case, seeds: Sequence[int] = SEEDS) -> Row:
     """Run a case with every seed and return its row."""
     named: dict[str, Any] = {"workload": case.workload, "system": case.system, "users": case.users}
-    reports = [run_sessions(SessionSpec(**named, seed=seed, **case.options)) for seed in SEEDS]
+    reports = [run_sessions(SessionSpec(**named, seed=seed, **case.options)) for seed in seeds]
     return {**named, "options": case.options} | {
         name: [getattr(report, name) for report in reports] for name in case.figures
     }
 
 
-def measure_cases(name: str, asked: list[Case], jobs: int) -> Result:
+def measure_cases(name: str, asked: list[Case], jobs: int, seeds: Sequence[int] = SEEDS) -> Result:
     """Run the cases and return them as the result `name`."""
     return measured(
         name=name,
-        settings={"seeds": list(SEEDS), "warm_up_s": WARM_UP_S, "measured_s": MEASURED_S},
-        rows=run_all(run_case, asked, jobs=jobs, title=name),
+        settings={"seeds": list(seeds), "warm_up_s": WARM_UP_S, "measured_s": MEASURED_S},
+        rows=run_all(partial(run_case, seeds=seeds), asked, jobs=jobs, title=name),
     )
