@@ -30,6 +30,8 @@ class LocalityOffload(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """
     early_in_flight_per_s: float = 20.0
     """Additional minimum load difference, per second of one-way latency."""
+    early_local_in_flight: float = 15.0
+    """Minimum local load for it (requests per engine). With less, the first token here is sooner than a round trip."""
     early_loss_s: float = 0.05
     """Maximum prefill time lost by such an early offload (s)."""
     lookahead: int = 128
@@ -59,7 +61,8 @@ class LocalityOffload(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         at = min(peers, key=lambda at: (view.peers[at].in_flight_per_engine, at))
         peer = view.peers[at]
         margin = self.early_in_flight + self.early_in_flight_per_s * peer.one_way_s
-        idler = view.in_flight_per_engine - peer.in_flight_per_engine >= margin
+        own = view.in_flight_per_engine
+        idler = own >= self.early_local_in_flight and own - peer.in_flight_per_engine >= margin
         return RegionChoice("early_offload", peer=at) if idler and self._lost(peer, held) < self.early_loss_s else None
 
     def _local(self, view: RegionView) -> RegionChoice | None:

@@ -108,16 +108,23 @@ def test_a_request_waits_for_a_full_home_as_long_as_that_is_faster(matched: int,
 
 
 def test_an_idler_region_gets_low_loss_requests_before_the_own_region_is_full() -> None:
-    local = engine(1, matched=90, in_flight=10)
-    idler, busier = peer("eu", load=4.0), peer("eu", load=4.1)
-    assert chosen(view(local, peers=(idler,), load=10.0)) == ("early_offload", None, 0)
-    assert chosen(view(local, peers=(busier,), load=10.0)) == ("least_cost", 0, None)
-    assert chosen(view(engine(1, matched=500), peers=(idler,), load=10.0)) == ("least_cost", 0, None)
+    local = engine(1, matched=90, in_flight=15)
+    idler, busier = peer("eu", load=9.0), peer("eu", load=9.1)
+    assert chosen(view(local, peers=(idler,), load=15.0)) == ("early_offload", None, 0)
+    assert chosen(view(local, peers=(busier,), load=15.0)) == ("least_cost", 0, None)
+    assert chosen(view(engine(1, matched=500), peers=(idler,), load=15.0)) == ("least_cost", 0, None)
 
 
 def test_the_margin_grows_with_distance() -> None:
-    far = peer("asia", load=4.0, one_way=0.1)
-    assert chosen(view(engine(1), peers=(far,), load=10.0))[0] == "least_cost"
+    far = peer("asia", load=9.0, one_way=0.1)
+    assert chosen(view(engine(1), peers=(far,), load=15.0))[0] == "least_cost"
+
+
+def test_engines_with_ample_room_keep_their_requests() -> None:
+    """Their first tokens are sooner than a round trip (P90 of TTFT against SkyWalker's)."""
+    idle = peer("eu", load=0.0)
+    assert chosen(view(engine(1), peers=(idle,), load=14.9))[0] == "least_cost"
+    assert chosen(view(engine(1), peers=(idle,), load=15.0))[0] == "early_offload"
 
 
 def test_a_session_follows_its_cache_to_another_region_unless_that_is_much_busier() -> None:
