@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 from bench.evidence.measure.capacity.kv_store import (
@@ -16,6 +17,7 @@ from bench.evidence.measure.capacity.kv_store import (
     RATES,
     RATIOS,
     SEQUENCES,
+    STAGES,
     STRATEGIES,
 )
 from bench.evidence.store import load
@@ -34,7 +36,7 @@ HIDDEN = 0.05
 
 def claims() -> dict[str, Any]:
     """Return all claims by name."""
-    return {"capacity": capacity(), "sharing": sharing(), "hints": hints(), "layers": layers()}
+    return {"capacity": capacity(), "sharing": sharing(), "hints": hints(), "layers": layers(), "pipeline": pipeline()}
 
 
 def capacity() -> Judged:
@@ -114,4 +116,23 @@ def layers() -> Judged:
         "left": left,
         "transfer_s": none["transfer_s"],
         "verdict": judged(reproduced=prefill < -0.8 and ttft < -0.8 and left < HIDDEN, partly=prefill < -0.5),
+    }
+
+
+def pipeline() -> Judged:
+    """TTFT of a long prompt over the number of nodes that compute it.
+
+    It is *reproduced* if n nodes take at most 1 / (0.8 n) of the time of one, and a short prompt takes no longer on
+    them; *partly* if each step to more nodes is faster.
+    """
+    rows = [load("kv_store").find(kind="pipeline", number=float(stages)) for stages in STAGES]
+    long, short = ([row[name] for row in rows] for name in ("long_s", "short_s"))
+    scales = all(seconds * 0.8 * stages <= long[0] for stages, seconds in zip(STAGES, long, strict=True))
+    faster = all(more < fewer for fewer, more in pairwise(long))
+    return {
+        "tokens": LENGTHS[-1],
+        "stages": STAGES,
+        "long": long,
+        "short": short,
+        "verdict": judged(reproduced=scales and max(short) <= 1.01 * short[0], partly=faster),
     }

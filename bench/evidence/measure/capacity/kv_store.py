@@ -1,4 +1,4 @@
-"""The value of a pool of KV caches (Mooncake §7.3): capacity, sharing, hints (§5.2); sending by layers (§7.4.3)."""
+"""The value of a pool of KV caches (Mooncake §7.3): capacity, sharing, hints (§5.2); long prompts (§3.3, §7.4.3)."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from simulator.engine_cache.prefix_cache import PrefixCache
 from simulator.engine_models.engine_events import FirstTokenEvent
 from simulator.engine_models.engine_profile import EngineProfile
 from simulator.engine_models.pd import DecodeRole, PrefillRole
+from simulator.engine_models.pipelined import PipelinedEngine
 from simulator.engine_models.simulated_engine import PromptSequence
 from simulator.kv_nodes.kv_nodes_spec import KvNodesSpec
 from simulator.kv_nodes.node_cache import NodeCache
@@ -35,6 +36,7 @@ STRATEGIES = ("lru", "ephemeral out", "hierarchy", "unbounded")
 LENGTHS = (8_192, 16_384, 32_768, 65_536, 131_072)
 RATIOS = (0.0, 0.95)
 DECODED = 128
+STAGES, CHUNK_TOKENS, SHORT_TOKENS = (1, 2, 4), 2048, 1024
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,6 +55,7 @@ def measure(jobs: int) -> Result:
         *(Asked(kind="sharing", name=trace, number=shared) for trace in RATES for shared in (0, 1)),
         *(Asked(kind="hints", name=name) for name in STRATEGIES),
         *(Asked(kind="layers", number=tokens, ratio=ratio) for tokens in LENGTHS for ratio in RATIOS),
+        *(Asked(kind="pipeline", number=stages) for stages in STAGES),
     ]
     settings = {
         "capacity": "all rows of the traces in their order, leaf-LRU; both: the two in turn",
@@ -64,13 +67,14 @@ def measure(jobs: int) -> Result:
             "ssd_blocks": MIX_DRAM_BLOCKS * MIX_SSD_TIMES,
         },
         "layers": "one request on an idle prefill and an idle decode engine, 100 Gbit/s",
+        "pipeline": {"tokens": [LENGTHS[-1], SHORT_TOKENS], "chunk_tokens": CHUNK_TOKENS},
     }
     return measured(name="kv_store", settings=settings, rows=run_all(measure_one, asked, jobs=jobs, title="kv_store"))
 
 
 def measure_one(asked: Asked) -> Row:
     """Measure one row."""
-    parts = {"capacity": capacity, "sharing": sharing, "hints": hints, "layers": layers}
+    parts = {"capacity": capacity, "sharing": sharing, "hints": hints, "layers": layers, "pipeline": pipeline}
     row: Row = msgspec.to_builtins(asked)
     return row | parts[asked.kind](asked)
 
@@ -186,7 +190,20 @@ def layers(asked: Asked) -> Row:
     }
 
 
-def _until_idle(engine: PrefillRole | DecodeRole) -> tuple[float, float]:
+def pipeline(asked: Asked) -> Row:
+    """Return the TTFT of a long and of a short prompt on an idle group of nodes with parts of the layers (§3.3)."""
+    profile = EngineProfile(
+        num_blocks=2 * LENGTHS[-1] // BLOCK_TOKENS, max_batched_tokens=CHUNK_TOKENS, pipeline_stages=int(asked.number)
+    )
+    row = {}
+    for name, tokens in (("long_s", LENGTHS[-1]), ("short_s", SHORT_TOKENS)):
+        engine = PipelinedEngine(profile)
+        engine.submit(PromptSequence(name, tuple(range(1, tokens // BLOCK_TOKENS + 1)), tokens), 0.0)
+        row[name] = _until_idle(engine)[0]
+    return row
+
+
+def _until_idle(engine: PrefillRole | DecodeRole | PipelinedEngine) -> tuple[float, float]:
     """Run an engine until its work ends. Return the times of its last first token and of the end."""
     first_s = now = 0.0
     while (due_s := engine.next_event_time()) is not None:
