@@ -87,12 +87,17 @@ def test_commands_in_documents_exist() -> None:
         assert find_spec(module) is not None, module
 
 
-def test_files_of_the_papers_rules_exist() -> None:
-    """A row names files and folders from the root, or siblings of the preceding file."""
-    rows = [row.split(" | ") for row in (ROOT / "docs/papers.md").read_text(encoding="utf-8").splitlines()]
-    named = [row[-1].strip(" |") for row in rows if len(row) == 3 and re.search(r"\.py|/ \|$", row[-1])]
-    assert len(named) > 50
-    for cell in named:
+def test_files_and_tests_of_the_papers_rules_exist() -> None:
+    """A row names files and folders from the root, or siblings of the preceding file, its caller, and its test."""
+    text = (ROOT / "docs/papers.md").read_text(encoding="utf-8")
+    rows = [row.strip("| ").split(" | ") for row in text.splitlines() if row.startswith("| ")]
+    rules = [row for row in rows if len(row) == 5 and row[-1] != "test"]
+    callers = {row[0] for row in rows if len(row) == 2}
+    assert len(rules) > 70
+    assert sum(caller != "simulator" for _, _, _, caller, _ in rules) >= 50
+    for _, _, cell, caller, test in rules:
+        assert caller in callers
+        assert (ROOT / test).is_file(), test
         folder = ROOT
         for name in re.sub(r" \(.*?\)", "", cell).split(", "):
             path = ROOT / name if "/" in name else folder / name
