@@ -12,7 +12,7 @@ import pytest
 from bench.evidence.chapters.capacity import admission, scale
 from bench.evidence.chapters.routing import keys
 from bench.evidence.measure.capacity import admission as measured
-from bench.evidence.measure.capacity.kv_store import STRATEGIES
+from bench.evidence.measure.capacity import kv_store
 from bench.evidence.measure.routing import choices
 from bench.evidence.store import Result
 from bench.evidence.verdicts import dualmap, mooncake, mooncake_store
@@ -86,10 +86,38 @@ def test_near_is_a_quarter_of_the_effect(ratio: float, paper: tuple[float, ...],
 def test_tiers_are_judged_by_the_gain_over_a_store_of_equal_size(
     monkeypatch: pytest.MonkeyPatch, hits: tuple[float, ...], verdict: str
 ) -> None:
-    rows = [{"kind": "hints", "name": name, "hit_rate": hit} for name, hit in zip(STRATEGIES, hits, strict=True)]
+    rows = [
+        {"kind": "hints", "name": name, "hit_rate": hit} for name, hit in zip(kv_store.STRATEGIES, hits, strict=True)
+    ]
     made = Result(name="kv_store", command="", settings={}, rows=rows)
     monkeypatch.setattr(mooncake_store, "load", lambda _name: made)
     assert mooncake_store.hints()["verdict"] == verdict
+
+
+@pytest.mark.parametrize(
+    ("long", "short", "verdict"),
+    [
+        ((80.0, 50.0, 25.0), (0.1, 0.1, 0.1), "reproduced"),
+        ((80.0, 50.1, 25.0), (0.1, 0.1, 0.1), "partly"),
+        ((80.0, 50.0, 25.0), (0.1, 0.1, 0.102), "partly"),
+        ((80.0, 50.0, 50.0), (0.1, 0.1, 0.1), "not reproduced"),
+    ],
+)
+def test_pipelined_prefill_is_judged_by_the_nodes(
+    monkeypatch: pytest.MonkeyPatch, long: tuple[float, ...], short: tuple[float, ...], verdict: str
+) -> None:
+    rows = [
+        {"kind": "pipeline", "number": float(stages), "long_s": seconds, "short_s": brief}
+        for stages, seconds, brief in zip(kv_store.STAGES, long, short, strict=True)
+    ]
+    made = Result(name="kv_store", command="", settings={}, rows=rows)
+    monkeypatch.setattr(mooncake_store, "load", lambda _name: made)
+    assert mooncake_store.pipeline()["verdict"] == verdict
+
+
+def test_more_nodes_compute_a_long_prompt_faster() -> None:
+    one, four = (kv_store.pipeline(kv_store.Asked(kind="pipeline", number=stages)) for stages in (1, 4))
+    assert one["long_s"] > 3 * four["long_s"]
 
 
 def test_setting_taken_from_the_paper_gives_no_verdict() -> None:
