@@ -92,7 +92,8 @@ class BlockLoader:
         outcome = KvOutcome(reason="failed")
         try:
             if came.loaded_blocks:
-                self._scatter(job, payloads, came.loaded_blocks, self._layers, mark)
+                blocks = job.block_ids[: came.loaded_blocks]
+                self._memory.scatter(blocks, payloads[: came.loaded_bytes], self._layers, mark)
             outcome = msgspec.structs.replace(came, seconds=self._clock() - began)
         finally:
             # Also where the copy fails: the engine holds the request back until its load has ended.
@@ -111,7 +112,9 @@ class BlockLoader:
         payloads, wanted = self._buffers(keys)
 
         def write(blocks: int, layers: int) -> bool:
-            copy = partial(self._scatter, job, payloads, blocks, range(load.written, layers), mark)
+            size = blocks * self._memory.payload_bytes
+            new = range(load.written, layers)
+            copy = partial(self._memory.scatter, job.block_ids[:blocks], payloads[:size], new, mark)
             return load.write(layers, copy)
 
         def arrived(part: int) -> None:
@@ -142,9 +145,6 @@ class BlockLoader:
         size = self._memory.payload_bytes
         payloads = memoryview(bytearray(size * len(keys)))
         return payloads, [Wanted(key, payloads[index * size : (index + 1) * size]) for index, key in enumerate(keys)]
-
-    def _scatter(self, job: LoadJob, payloads: memoryview, blocks: int, layers: range, mark: Any) -> None:
-        self._memory.scatter(job.block_ids[:blocks], payloads[: blocks * self._memory.payload_bytes], layers, mark)
 
     def _outcome(self, received: Received) -> KvOutcome:
         """Only leading blocks of the prompt are useful."""

@@ -50,7 +50,7 @@ class LayeredLoad:
 
     def _wait(self, done: Callable[[], bool]) -> KvOutcome | None:
         with self._turn:
-            left = self._began + self.job.timeout_s - self._clock()
-            if not self._turn.wait_for(lambda: done() or self._outcome is not None, max(0.0, left)):
+            left = max(0.0, self._began + self.job.timeout_s - self._clock())
+            if not self._turn.wait_for(lambda: done() or self._outcome is not None, left):
                 self.end(KvOutcome(reason="late"))
             return self._outcome

@@ -73,7 +73,7 @@ class HeadwayStorage(HiCacheStorage):
         return self._store.save(keys, [_bytes_of(page) for page in pages], before[-1] if before else "")
 
     def _generic(self, *_given: Any, **_named: Any) -> Any:
-        raise NotImplementedError("only the batch interface v1 is supported")
+        raise TypeError("only the batch interface v1 is supported")
 
     # SGLang calls these without the v1 interface, and declares them as abstract.
     get = set = batch_get = batch_set = _generic

@@ -79,11 +79,10 @@ class HeadwayConnector(KVConnectorBase_V1):
         super().__init__(vllm_config, role, kv_cache_config)
         _check(vllm_config, kv_cache_config)
         self._settings = settings_in(self._kv_transfer_config.kv_connector_extra_config)
-        # The next step would be scheduled with tokens that a failed load takes back.
-        if self._settings.layer_wise and vllm_config.scheduler_config.async_scheduling:
-            raise ValueError('The Headway connector\'s "layer_wise" needs --no-async-scheduling.')
-        if self._settings.layer_wise and vllm_config.parallel_config.use_ubatching:
-            raise ValueError('The Headway connector\'s "layer_wise" does not support micro-batches (--enable-dbo).')
+        # The next step would be scheduled with tokens that a failed load takes back; micro-batches share no layer.
+        split = vllm_config.scheduler_config.async_scheduling or vllm_config.parallel_config.use_ubatching
+        if self._settings.layer_wise and split:
+            raise ValueError('"layer_wise" needs --no-async-scheduling, and no micro-batches (--enable-dbo).')
         self._keyring = kv_keyring(os.environ) if self._settings.backend == "node" else None
         self._block_tokens = int(vllm_config.cache_config.block_size)
         self._scheduler = SchedulerSide(

@@ -16,7 +16,7 @@ from tests.vllm.real_engine import RealEngine, while_running
 PYTHON = os.environ.get("VLLM_PYTHON", "")
 """The Python that has vLLM; without it, not even the tests' imports run."""
 MODEL = Path(os.environ.get("VLLM_MODEL", ""))
-collect_ignore_glob = [] if PYTHON else ["test_*.py"]
+collect_ignore_glob = [] if PYTHON else ["test_*.py", "*/test_*.py"]
 TOOLS = ("--enable-auto-tool-choice", "--tool-call-parser", "hermes")
 
 StartEngines = Callable[..., list[RealEngine]]

@@ -1,18 +1,24 @@
-"""Real engines whose blocks have other bytes, on one node: two tensor-parallel ranks, a LoRA adapter, an FP8 cache."""
+"""Real engines whose blocks have other bytes, on one node: two tensor-parallel ranks, a LoRA adapter, an FP8 cache.
+
+SGLang's hierarchical cache with SGLang's own classes, where SGLANG_PATH names its modules.
+"""
 
 from __future__ import annotations
 
 import json
+import os
 import random
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.patience import wait_until
-from tests.vllm.conftest import MODEL
+from tests.program import ROOT
+from tests.vllm.conftest import MODEL, PYTHON
 from tests.vllm.real_engine import BLOCK_TOKENS, RealEngine, while_running
-from tests.vllm.stored_blocks import StoreProcess
+from tests.vllm.stored_blocks import SECRET, StoreProcess
 from tests.vllm.storing_engine import storing_engine
 
 pytestmark = pytest.mark.vllm
@@ -21,6 +27,7 @@ PROMPT = random.Random(7).choices(range(10, 1900), k=BLOCKS * BLOCK_TOKENS + 8)
 RANKS = ("--tensor-parallel-size", "2")
 LORA = ("--enable-lora", "--max-lora-rank", "8", "--lora-modules", f"tuned={MODEL / 'adapter'}")
 FP8 = ("--kv-cache-dtype", "fp8")
+SGLANG = os.environ.get("SGLANG_PATH", "")
 
 
 @pytest.fixture(scope="module")
@@ -71,3 +78,21 @@ def test_an_adapter_has_blocks_of_its_own(store: StoreProcess, logs: Path) -> No
 def test_an_fp8_cache_has_blocks_of_its_own(store: StoreProcess, logs: Path) -> None:
     with while_running([storing_engine(store, logs / "fp8.log", *FP8)]) as (engine,):
         stored(engine, store, BLOCKS)
+
+
+@pytest.mark.skipif(not SGLANG, reason="SGLANG_PATH is not set: pip install --target PATH --no-deps sglang")
+def test_pages_of_one_engine_are_loaded_by_another_in_every_layout(tmp_path: Path) -> None:
+    store = StoreProcess(tmp_path)
+    try:
+        store.start()
+        done = subprocess.run(
+            [PYTHON, "-m", "tests.vllm.layers.hicache_check", store.address],
+            cwd=ROOT,
+            env={**os.environ, "PYTHONPATH": SGLANG, "HEADWAY_KV_SECRET": SECRET, "OMP_NUM_THREADS": "1"},
+            capture_output=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr.decode()
+        assert store.count() == 36
+    finally:
+        store.close()
