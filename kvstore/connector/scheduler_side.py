@@ -224,13 +224,16 @@ class SchedulerSide:
     def step(self, progress: Iterable[StepProgress], computed_tokens: int, now: float) -> StepJobs:
         """Return the loads and saves for the workers to run during the step of `computed_tokens` tokens."""
         saves: list[SaveJob] = []
+        loads, self._loads = self._loads, []
+        for load in loads:
+            # The blocks come from a node, so that they need no offer.
+            self.offered.add(load.chain_hashes if load.layered else (), now)
         for item in progress:
             tracked = self._tracked.get(item.request_id)
             if tracked is None:
                 continue
             tracked.block_ids = [*([] if item.complete else tracked.block_ids), *item.block_ids]
             saves += self._to_save(tracked, item.computed_tokens, now)
-        loads, self._loads = self._loads, []
         return StepJobs(tuple(loads), tuple(saves), computed_tokens)
 
     def report(self, report: StepReport, now: float) -> None:
@@ -255,6 +258,7 @@ class SchedulerSide:
             # No step waits for a load again before another load has measured the rate.
             self.estimate.byte_s = 0.0
             first = tracked.load_from + outcome.loaded_blocks
+            self.offered.drop(hashes[first:])
             self._compute_again(tracked.block_ids[first : tracked.load_from + known.loaded_blocks])
         if known is None or tracked.layered or outcome.loaded_blocks < known.loaded_blocks:
             tracked.outcome = known = outcome
@@ -275,6 +279,7 @@ class SchedulerSide:
             if first is not None:
                 request = tracked.request
                 request.num_computed_tokens = min(request.num_computed_tokens, first * self._block_tokens)
+                tracked.checked = min(tracked.checked, first)
                 self.evict(set(tracked.block_ids[first:]))
 
     def loaded(self, request_id: str) -> tuple[Any, int, int] | None:

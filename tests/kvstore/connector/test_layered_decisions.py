@@ -38,9 +38,9 @@ def stepped(scheduler: SchedulerSide, *requests: Request) -> Sequence[bytes]:
     return [chain_hash for job in scheduler.step(steps, 0, 0.0).saves for chain_hash in job.chain_hashes]
 
 
-def report(scheduler: SchedulerSide, loaded: int, reason: str = "") -> None:
+def report(scheduler: SchedulerSide, loaded: int, reason: str = "", unsaved: Sequence[bytes] = ()) -> None:
     outcome = KvOutcome(loaded_blocks=loaded, loaded_bytes=loaded * PAYLOAD, reason=reason, holder="127.0.0.1:1")
-    scheduler.report(StepReport(ends=(LoadEnd(request_id="a", outcome=outcome),)), 0.0)
+    scheduler.report(StepReport(ends=(LoadEnd(request_id="a", outcome=outcome),), unsaved=unsaved), 0.0)
 
 
 @pytest.mark.parametrize(
@@ -93,8 +93,9 @@ def test_after_a_failed_load_all_requests_with_its_blocks_compute_and_no_other_f
     asked, sharing = begun(scheduler), request("b", blocks=8)
     scheduler.add(sharing, "")
     sharing.num_computed_tokens = sharing.num_tokens
-    stepped(scheduler, asked, sharing)
-    report(scheduler, 1, "failed")
+    assert stepped(scheduler, asked, sharing) == chain("p", 8)[3:]
+    report(scheduler, 1, "failed", unsaved=chain("p", 8)[3:])
+    assert stepped(scheduler, asked) == chain("p", 8)[1:]
     assert (asked.num_computed_tokens, sharing.num_computed_tokens) == (TOKENS, TOKENS)
     assert evicted == set(range(11, 19))
     outcome = outcome_in(scheduler.finished("a"))
@@ -116,7 +117,7 @@ def test_blocks_of_a_request_that_ends_during_the_step_are_not_found_either() ->
 
 def test_one_worker_saves_in_the_step_and_several_save_after_its_report() -> None:
     one = side()
-    assert stepped(one, begun(one)) == chain("p", 8)
+    assert stepped(one, begun(one)) == chain("p", 8)[3:]
     two = side(workers=2)
     asked = begun(two)
     assert stepped(two, asked) == []
