@@ -68,16 +68,13 @@ def test_each_rank_loads_its_own_bytes(store: StoreProcess, logs: Path) -> None:
         stored(engine, store, 2 * BLOCKS)
 
 
-def test_an_adapter_has_blocks_of_its_own(store: StoreProcess, logs: Path) -> None:
-    with while_running([storing_engine(store, logs / "lora.log", *LORA)]) as (engine,):
-        base = stored(engine, store, BLOCKS)
-        assert stored(engine, store, BLOCKS, "tuned") != base
-        assert ask(engine) == (base, BLOCKS * BLOCK_TOKENS)
-
-
-def test_an_fp8_cache_has_blocks_of_its_own(store: StoreProcess, logs: Path) -> None:
-    with while_running([storing_engine(store, logs / "fp8.log", *FP8)]) as (engine,):
-        stored(engine, store, BLOCKS)
+def test_an_adapter_and_an_fp8_cache_have_blocks_of_their_own(store: StoreProcess, logs: Path) -> None:
+    made = [storing_engine(store, logs / f"layouts-{at}.log", *flags) for at, flags in enumerate((LORA, FP8))]
+    with while_running(made) as (adapted, quantized):
+        base = stored(adapted, store, BLOCKS)
+        assert stored(adapted, store, BLOCKS, "tuned") != base
+        assert ask(adapted) == (base, BLOCKS * BLOCK_TOKENS)
+        stored(quantized, store, BLOCKS)
 
 
 @pytest.mark.skipif(not SGLANG, reason="SGLANG_PATH is not set: pip install --target PATH --no-deps sglang")
