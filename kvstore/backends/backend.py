@@ -54,10 +54,9 @@ class KvBackend(Protocol):
     def stream(
         self, wanted: Sequence[Wanted], holders: Sequence[str], ends: Sequence[int], arrived: Callable[[int], None]
     ) -> Received:
-        """Return blocks of one size like `get`, from the first holder, and in parts if the store supports it.
+        """Return blocks of one size, from the first holder, in parts if the store supports it and has all blocks.
 
-        Part i has the bytes of all blocks up to `ends[i]`. `arrived(i)` is called once they are in the buffers; only
-        returned blocks are verified. Without all blocks there can be no parts.
+        Part i ends at byte `ends[i]` of each block. `arrived(i)` is called before its bytes are verified.
         """
 
     def exist(self, keys: Sequence[bytes]) -> list[bool]:

@@ -113,8 +113,9 @@ class BlockLoader:
 
         def write(blocks: int, layers: int) -> bool:
             size = blocks * self._memory.payload_bytes
-            new = range(load.written, layers)
-            copy = partial(self._memory.scatter, job.block_ids[:blocks], payloads[:size], new, mark)
+            copy = partial(
+                self._memory.scatter, job.block_ids[:blocks], payloads[:size], range(load.written, layers), mark
+            )
             return load.write(layers, copy)
 
         def arrived(part: int) -> None:

@@ -51,7 +51,7 @@ class PagedMemory:
         # The engine's caches are inference-mode tensors, and that mode is set per thread.
         with torch.inference_mode():
             self._use_own_stream(mark)
-            rows = self._rows(block_ids, payloads)
+            rows = torch.frombuffer(payloads, dtype=torch.uint8).reshape(len(block_ids), self.payload_bytes)
             ids = torch.tensor(block_ids, dtype=torch.long, device=self._device)
             for layer, offset in self._placed(layers):
                 came = self._caches[layer.name].index_select(0, ids).reshape(len(block_ids), -1)
@@ -61,7 +61,7 @@ class PagedMemory:
         """Write layers of payloads into blocks, after the mark. Returns when the copies are complete."""
         with torch.inference_mode():
             self._use_own_stream(mark)
-            rows = self._rows(block_ids, payloads)
+            rows = torch.frombuffer(payloads, dtype=torch.uint8).reshape(len(block_ids), self.payload_bytes)
             ids = torch.tensor(block_ids, dtype=torch.long, device=self._device)
             for layer, offset in self._placed(layers):
                 cache = self._caches[layer.name]
@@ -79,9 +79,6 @@ class PagedMemory:
             stream = torch.Stream(self._device)
             torch.accelerator.set_stream(stream)
             stream.wait_event(mark)
-
-    def _rows(self, block_ids: Sequence[int], payloads: memoryview) -> torch.Tensor:
-        return torch.frombuffer(payloads, dtype=torch.uint8).reshape(len(block_ids), self.payload_bytes)
 
     def _placed(self, layers: Sequence[int]) -> list[tuple[LayerLayout, int]]:
         return [(self.layout.layers[index], self.layout.offsets[index]) for index in layers]

@@ -50,11 +50,6 @@ class HeadwayStorage(HiCacheStorage):
         return self._store.leading(keys)
 
     @override
-    def exists(self, key: str) -> bool:
-        """Return whether a page is stored."""
-        return self.batch_exists([key]) == 1
-
-    @override
     def batch_get_v1(self, keys: Sequence[str], host_indices: Any, extra_info: Any = None) -> list[bool]:
         """Load pages into the host pool, and return which have arrived whole."""
         pages = [self.mem_pool_host.get_dummy_flat_data_page() for _ in keys]
@@ -76,7 +71,7 @@ class HeadwayStorage(HiCacheStorage):
         raise TypeError("only the batch interface v1 is supported")
 
     # SGLang calls these without the v1 interface, and declares them as abstract.
-    get = set = batch_get = batch_set = _generic
+    get = set = exists = batch_get = batch_set = _generic
 
     def close(self) -> None:
         """Close the connections."""
