@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from typing import Any, Protocol
 
 import msgspec
@@ -112,11 +111,9 @@ class BlockLoader:
         payloads, wanted = self._buffers(keys)
 
         def write(blocks: int, layers: int) -> bool:
-            size = blocks * self._memory.payload_bytes
-            copy = partial(
-                self._memory.scatter, job.block_ids[:blocks], payloads[:size], range(load.written, layers), mark
-            )
-            return load.write(layers, copy)
+            ids, size = job.block_ids[:blocks], blocks * self._memory.payload_bytes
+            new = range(load.written, layers)
+            return load.write(layers, lambda: self._memory.scatter(ids, payloads[:size], new, mark))
 
         def arrived(part: int) -> None:
             if not write(len(keys), parts[part]):
