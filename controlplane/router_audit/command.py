@@ -106,7 +106,7 @@ def _audited(options: argparse.Namespace, log: RequestLog, requests: Sequence[Lo
         result = audited(fleet, fit, options.rule, bar.update)
     source = AuditSource(
         log=log,
-        files=tuple((path.name, file_format) for path, file_format in zip(options.log, options.format, strict=True)),
+        files=tuple(f"{path.name} ({name})" for path, name in zip(options.log, options.format, strict=True)),
         gaps=log_gaps(kept, options.rule),
         requests=len(kept),
         span_s=(kept[-1].arrived_s or 0.0) - (kept[0].arrived_s or 0.0),

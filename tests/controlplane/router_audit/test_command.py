@@ -66,7 +66,7 @@ def test_a_request_with_markup_in_its_id_is_escaped(tmp_path: Path) -> None:
     text = out.read_text()
     assert "&lt;script&gt;" in text
     assert "<script" not in text
-    assert "1 line unusable" in text
+    assert "14 lines read, 1 of them unusable." in text
     assert "log.csv:14" in text
     assert "1 cells instead of 5" in text
 

@@ -11,6 +11,7 @@ from planning.router_audit.audit_summary import (
     AuditedDecision,
     FigureRange,
     figure_range,
+    sampling_error,
     summary_of,
 )
 
@@ -43,7 +44,13 @@ def test_causes_engines_and_slices_sum_up_to_the_regret() -> None:
     assert [(item.engine, item.requests) for item in summary.engines] == [("a", 2), ("b", 1)]
 
 
-def test_a_range_starts_from_the_best_known_value_and_widens_on_both_sides_of_zero() -> None:
+def test_a_range_starts_from_the_best_known_value_and_widens_outward() -> None:
     assert figure_range([2.0, 1.0, 4.0]) == FigureRange(2.0, 1.0, 4.0)
-    assert FigureRange(2.0, 1.0, 4.0).widened(2.0) == FigureRange(2.0, 0.5, 8.0)
-    assert FigureRange(1.0, -1.0, 4.0).widened(2.0) == FigureRange(1.0, -2.0, 8.0)
+    assert FigureRange(2.0, 1.0, 4.0).widened(1.5) == FigureRange(2.0, -0.5, 5.5)
+
+
+def test_the_sampling_error_counts_neighbors_as_one_observation() -> None:
+    alternating, in_runs = [0.0, 2.0] * 200, ([0.0] * 40 + [2.0] * 40) * 5
+    assert sampling_error(alternating) == 0.0
+    assert sampling_error(in_runs) == pytest.approx(1.729 * (20 / 19) ** 0.5 / 20**0.5)
+    assert sampling_error([1.0] * 19) == 0.0
