@@ -45,7 +45,7 @@ class AuditedDecision(msgspec.Struct, frozen=True):
         return max(self.parts, key=self.parts.__getitem__)
 
 
-class EngineShare(msgspec.Struct, frozen=True):
+class AuditedEngine(msgspec.Struct, frozen=True):
     """Decisions for one engine."""
 
     engine: str
@@ -67,7 +67,7 @@ class AuditSummary(msgspec.Struct, frozen=True):
     causes: dict[str, float]
     worst: tuple[AuditedDecision, ...]
     """Most regret first."""
-    engines: tuple[EngineShare, ...]
+    engines: tuple[AuditedEngine, ...]
     """By name."""
     per_slice: tuple[float, ...]
     """Regret by time of arrival, in equal parts of the log's span."""
@@ -94,8 +94,8 @@ def summary_of(decisions: Sequence[AuditedDecision], slices: int = 48) -> AuditS
     )
 
 
-def _share(engine: str, decisions: Sequence[AuditedDecision]) -> EngineShare:
-    return EngineShare(
+def _share(engine: str, decisions: Sequence[AuditedDecision]) -> AuditedEngine:
+    return AuditedEngine(
         engine,
         len(decisions),
         sum(decision.prompt_tokens for decision in decisions),
