@@ -318,8 +318,7 @@ class Gateway:
         except UnreadableMessageError as error:
             log_event("report_rejected", level=logging.WARNING, reason=str(error))
             return
-        pool = self._pool_of_engine.get(report.engine_id)
-        if pool is not None and self._report_fence.admits(report):
+        if (pool := self._pool_of_engine.get(report.engine_id)) is not None and self._report_fence.admits(report):
             pool.take_report(report)
 
     def _take_rebalance(self, value: bytes) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from controlplane.kv_nodes.models.kv_node import LIVE, KvNode, KvNodeState
+from controlplane.kv_nodes.models.kv_node import EVICTION_CHOICES, LIVE, SSD_CHOICES, KvNode, KvNodeState
 from controlplane.platform.format import NARROW_SPACE, UNKNOWN, byte_rate, count, rate, some_names
 from kvstore.node.node_report import LinkReport, NodeReport, TierReport
 from planning.kv_moves.compression_advice import CompressionAdvice, compression_advice
@@ -107,6 +107,22 @@ class NodeRow:
     """Seconds between them and the report, 0 if there are none."""
     unpin: tuple[Mapping[str, str], ...] = ()
     """Pins that an operator has ended."""
+    eviction: str = ""
+    """The rule that operators chose, and the SSD policy; empty: the node's own."""
+    ssd_policy: str = ""
+
+    @property
+    def rules(self) -> list[tuple[str, str, str]]:
+        """Return (title, words of the rule in force, "" or "chosen" or "applies soon") for each rule it reports."""
+        rules = (
+            ("Evicts", dict(EVICTION_CHOICES), self.report.eviction, self.eviction),
+            ("To SSD", dict(SSD_CHOICES), self.report.ssd_policy, self.ssd_policy),
+        )
+        return [
+            (title, titles.get(runs, runs), "" if not chosen else "chosen" if chosen == runs else "applies soon")
+            for title, titles, runs, chosen in rules
+            if runs
+        ]
 
     @property
     def shape(self) -> str:
@@ -179,7 +195,14 @@ class NodeRow:
 
 def node_row(node: KvNode) -> NodeRow:
     """Return a node's row; without counts if the node never reported, or in a format that this program cannot read."""
-    row = NodeRow(node.name, node.address, KvNodeState(node.state), node.slot_bytes)
+    row = NodeRow(
+        node.name,
+        node.address,
+        KvNodeState(node.state),
+        node.slot_bytes,
+        eviction=node.eviction,
+        ssd_policy=node.ssd_policy,
+    )
     report = getattr(node, "report", None)
     return (
         row

@@ -12,8 +12,9 @@ from django.views.decorators.http import require_POST, require_safe
 from controlplane.fleet.models.engine import Engine
 from controlplane.fleet.models.pool import Pool
 from controlplane.kv_nodes.advisory_tallies import advised
+from controlplane.kv_nodes.models.kv_node import EVICTION_CHOICES, SSD_CHOICES
 from controlplane.kv_nodes.moves import visible_kv_moves
-from controlplane.kv_nodes.registration import delete_kv_node, visible_kv_nodes
+from controlplane.kv_nodes.registration import CHOSEN_FIELDS, choose_rules, delete_kv_node, visible_kv_nodes
 from controlplane.kv_nodes.simulated_scale import BYTES_PER_TOKEN, RATIO
 from controlplane.kv_nodes.unpinning import NoSuchPinError, unpin
 from controlplane.platform.models.api_key import ApiKey
@@ -35,6 +36,7 @@ PAGE = "Cache"
 MAX_ROWS = 200
 SAID = {
     "deleted": "Node deleted. A restarted node registers again.",
+    "rules": "The node applies them with its next report, within 5 s.",
     "unpinned": "The node applies it with its next report, within 5 s.",
 }
 
@@ -86,6 +88,18 @@ def end_pin(request: HttpRequest, name: str) -> HttpResponse:
     return go(ADDRESS, said="unpinned")
 
 
+@require_POST
+def set_rules(request: HttpRequest, name: str) -> HttpResponse:
+    """Choose a node's eviction rule and SSD policy."""
+    actor = console_actor(request)
+    node = get_object_or_404(visible_kv_nodes(actor), name=name)
+    chosen = {field: sent(request, field, 32) for field in CHOSEN_FIELDS}
+    done = attempted(lambda: choose_rules(node, actor=actor, why=why(request), **chosen))
+    if isinstance(done, FormRejection):
+        return _page(request, problem=done.words, status=done.status)
+    return go(ADDRESS, said="rules")
+
+
 def _page(request: HttpRequest, *, problem: str = "", status: int = 200) -> HttpResponse:
     actor, now = console_actor(request), timezone.now()
     nodes = visible_kv_nodes(actor).order_by("name")
@@ -115,6 +129,9 @@ def _page(request: HttpRequest, *, problem: str = "", status: int = 200) -> Http
         more_pins=left_out(rows),
         may_delete=may(actor, Role.OPERATOR),
         unpinning=next((row for row in pins if (row.node.name, row.pin.name, row.pin.tenant) == pin), None),
+        ruling=next((row for row in rows if row.name == asked(request, "rules", 64)), None),
+        evictions=EVICTION_CHOICES,
+        ssd_policies=SSD_CHOICES,
         deleting=next((row for row in rows if row.name == asked(request, "delete", 64) and not row.live), None),
         problem=problem,
         said=SAID.get(request.GET.get("said", ""), ""),

@@ -1,4 +1,4 @@
-"""Pins on the KV store page, and the people who may end them."""
+"""Pins and rules of nodes on the KV store page, and the people who may change them."""
 
 from __future__ import annotations
 
@@ -68,3 +68,21 @@ def test_pin_that_ended_meanwhile_is_reported(pool: Pool) -> None:
     assert rejected.status_code == 409
     assert "KV node kv-1 has no such pin any more." in rejected.content.decode()
     assert operator.post("/cache/store/nobody/unpin", {"pin": "0" * 16, "tenant": "acme"}).status_code == 404
+
+
+def test_operators_choose_the_rules_of_a_node(pool: Pool) -> None:
+    operator, viewer = client_of(make_person("operator")), client_of(make_person("viewer"))
+    reported("kv-1", report=report(3, {}, eviction="leaf_lru", ssd_policy="write_through"))
+    assert "Evicts: Leaf-LRU To SSD: All blocks Set rules" in text(operator)
+    assert "Set rules" not in text(viewer, "?rules=kv-1")
+    assert "Rules of KV node kv-1" in text(operator, "?rules=kv-1")
+    chosen = {"eviction": "rlt", "ssd_policy": "peaks", "why": "chats"}
+    assert viewer.post("/cache/store/kv-1/rules", chosen).status_code == 403
+    answer = operator.post("/cache/store/kv-1/rules", chosen)
+    assert (answer.status_code, answer["Location"]) == (303, "/cache/store?said=rules")
+    assert AuditEvent.objects.get(verb="kv_node.rules").why == "chats"
+    assert "Evicts: Leaf-LRU (applies soon) To SSD: All blocks (applies soon)" in text(operator)
+    reported("kv-1", report=report(4, {}, eviction="rlt", ssd_policy="peaks"))
+    assert "Evicts: RLT (chosen) To SSD: Pinned blocks and peaks (chosen)" in text(operator)
+    answer = operator.post("/cache/store/kv-1/rules", {"eviction": "most_recent"})
+    assert answer.status_code == 422

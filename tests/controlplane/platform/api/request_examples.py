@@ -187,6 +187,7 @@ CHANGES: dict[tuple[str, str], Example] = {
     ("EngineState", "POST"): Example("POST", "engines/e-a/state", {"state": "draining"}),
     ("EngineBulk", "POST"): Example("POST", "engines/bulk", _BULK),
     ("KvNodesView", "POST"): Example("POST", "kv_nodes", _NODE),
+    ("KvNodeRulesView", "POST"): Example("POST", "kv_nodes/kv-a/rules", {"eviction": "rlt"}),
     # It has no such pin.
     ("KvNodeUnpin", "POST"): Example("POST", "kv_nodes/kv-a/unpin", {"name": "0" * 16, "tenant": "acme"}, 409),
     # It serves.
