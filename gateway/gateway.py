@@ -30,6 +30,7 @@ from gateway.contracts.rebalance_order import decode_order
 from gateway.contracts.snapshot import ApiKeyEntry, EngineEntry, PoolEntry, Snapshot, as_live, decode_snapshot
 from gateway.contracts.wire import UnreadableMessageError
 from gateway.kv.moves.kv_moves import MoveScheduler
+from gateway.kv.moves.replica_orders import REPLICAS, ReplicaOrders
 from gateway.kv.nodes.kv_nodes import KvNodes
 from gateway.peering import Peering
 from gateway.peers.links.peer_calls import PeerCalls
@@ -191,6 +192,7 @@ class Gateway:
             subscribe_on_loop(self._bus, SNAPSHOT_TOPIC, self._take_snapshot),
             subscribe_on_loop(self._bus, TOPIC_PREFIX, self._take_report),
             subscribe_on_loop(self._bus, REBALANCE_PREFIX, self._take_rebalance),
+            subscribe_on_loop(self._bus, REPLICAS, ReplicaOrders(self.pools).take),
             subscribe_on_loop(self._bus, STATE_TOPIC, self.usage.take_state),
         ]
         self._tasks += self.peering.join()

@@ -40,7 +40,7 @@ from web.fleet.topology.paste import topology_paste
 from web.history.cache_locality import cache_locality, cache_locality_pool
 from web.history.fleet_past import fleet_history
 from web.incidents import page as incidents
-from web.kv_nodes.page import end_pin, forget_node, kv_moves, kv_store, set_rules
+from web.kv_nodes.page import end_pin, forget_node, kv_moves, kv_store, set_prefix_copies, set_rules
 from web.notifications import page as notifications
 from web.objectives import page as objectives
 from web.policies.check import check as policy_check
@@ -152,6 +152,7 @@ urlpatterns = [
     path("cache/store", kv_store, name="cache-store"),
     path("cache/moves", kv_moves, name="cache-moves"),
     path("cache/store/<str:name>/delete", forget_node, name="cache-node-delete"),
+    path("cache/prefixes/<slug:slug>/copies", set_prefix_copies, name="cache-copies"),
     path("cache/store/<str:name>/rules", set_rules, name="cache-rules"),
     path("cache/store/<str:name>/unpin", end_pin, name="cache-unpin"),
     path("access", access_you.access, name="access"),

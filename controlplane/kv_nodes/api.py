@@ -11,6 +11,9 @@ from rest_framework.response import Response
 
 from controlplane.fleet.engine_addressing import engine_url_rules
 from controlplane.fleet.engine_url import is_allowed_metrics_url
+from controlplane.fleet.models.pool import Pool
+from controlplane.fleet.visibility import visible_pools
+from controlplane.kv_nodes.copies import set_copies
 from controlplane.kv_nodes.models.kv_move import KvMoveRecord
 from controlplane.kv_nodes.models.kv_node import EVICTION_CHOICES, SSD_CHOICES, KvNode, KvNodeState
 from controlplane.kv_nodes.moves import visible_kv_moves
@@ -19,7 +22,7 @@ from controlplane.kv_nodes.unpinning import unpin
 from controlplane.platform.api.listing import Listing, contains, exact, moment, one_of
 from controlplane.platform.api.strict_fields import ChangeBody, Document, Input, ModelShape, Text, WholeNumber
 from controlplane.platform.api.views import Deletable, Listed, Objects, Verb, by_method
-from gateway.contracts.kv_move import Ending
+from gateway.contracts.kv_move import MAX_COPIES, Ending
 
 _MAX = (1 << 63) - 1
 
@@ -148,6 +151,31 @@ class KvNodeRulesView(_Nodes, Verb):
 
     verb = staticmethod(choose_rules)
     bodies = by_method(POST=KvNodeRules)
+
+
+class KvCopies(ChangeBody):
+    """The wanted copies of one prefix."""
+
+    prefix = Text(max_length=16, help_text="Key of the prefix's last block, as in cache_locality.")
+    copies = WholeNumber(min_value=1, max_value=MAX_COPIES, help_text="Number of nodes that are to hold it.")
+
+
+class KvCopiesShape(ModelShape):
+    """The pool whose gateway receives the order."""
+
+    class Meta:
+        model = Pool
+        fields = ("slug",)
+
+
+class PoolKvCopies(Verb):
+    """Change the number of nodes that hold a prefix of the pool's recent prompts. `kv_moves` lists the moves."""
+
+    noun = "pools"
+    shape = KvCopiesShape
+    rows = staticmethod(visible_pools)
+    bodies = by_method(POST=KvCopies)
+    verb = staticmethod(set_copies)
 
 
 class KvMoveShape(ModelShape):

@@ -65,6 +65,7 @@ urlpatterns = [
     path("v1/pools/<slug:slug>/automation", automation.OnePoolAutomation.as_view()),
     path("v1/pools/<slug:slug>/rings", cache_locality.PoolRings.as_view()),
     path("v1/pools/<slug:slug>/cache_locality", cache_locality.PoolCacheLocalityView.as_view()),
+    path("v1/pools/<slug:slug>/kv_copies", kv_nodes.PoolKvCopies.as_view()),
     path("v1/pools/<slug:slug>/freeze", automation.PoolFreeze.as_view()),
     path("v1/pools/<slug:slug>/unfreeze", automation.PoolUnfreeze.as_view()),
     path("v1/pools/<slug:slug>/override", automation.PoolOverride.as_view()),

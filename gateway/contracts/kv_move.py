@@ -1,4 +1,4 @@
-"""Results of KV block moves between nodes, as reported by gateways.
+"""KV block moves between nodes: their results, as reported by gateways, and operators' orders of copies.
 
 A row is sent when its transfer has ended, when its copy is loaded from, and when it is judged. A later row with the
 same id replaces an earlier one.
@@ -7,6 +7,7 @@ same id replaces an earlier one.
 from __future__ import annotations
 
 import math
+import re
 from typing import Annotated, Literal
 
 import msgspec
@@ -85,3 +86,25 @@ def _problem(rows: list[KvMoveRow]) -> str:
 
 _rows = WireForm(list[KvMoveRow], "a list of KV moves", limit=MIB, problem=_problem)
 encode_orders, decode_orders = _rows.encode, _rows.decode
+
+
+REPLICAS = "replicas/"
+"""Prefix of the last-value topics of ReplicaOrders, one per pool: `replicas/<pool_id>`."""
+MAX_COPIES = 64
+_PREFIX = "^[0-9a-f]{16}$"
+PREFIX_NAME = re.compile(_PREFIX).match
+
+
+class ReplicaOrder(msgspec.Struct, frozen=True, kw_only=True):
+    """The number of copies that an operator wants of one prefix (Mooncake §3.2.2)."""
+
+    pool_id: str
+    at: float
+    """Unix seconds, which also identify the order."""
+    prefix: Annotated[str, Meta(pattern=_PREFIX)]
+    """Key of its last block, in hex digits."""
+    copies: Annotated[int, Meta(ge=1, le=MAX_COPIES)]
+
+
+_replicas = WireForm(ReplicaOrder, "an order of copies", limit=4096)
+encode_replicas, decode_replicas = _replicas.encode, _replicas.decode

@@ -51,10 +51,10 @@ from routing.values.decision import Elsewhere, Rejected
 from routing.values.hop import Hop
 
 if TYPE_CHECKING:
-    from gateway.contracts.stated_hint import StatedHint
     from gateway.gateway import Gateway
     from gateway.pools.pool.live_pool import LivePool
     from gateway.proxy.request_spans import Tracing
+    from kvstore.connector.stated_hint import StatedHint
 
 MAX_ATTEMPTS = 3
 OVERFLOWING = frozenset({CONNECT, NO_PROGRESS, THROTTLED})

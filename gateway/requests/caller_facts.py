@@ -14,9 +14,9 @@ import msgspec
 from msgspec import Meta
 
 from gateway.contracts.snapshot import ApiKeyEntry
-from gateway.contracts.stated_hint import NO_HINT, StatedHint
 from gateway.server.http.json_body import BadBodyError, lax_int, reject_nul_name, typed
 from gateway.server.http.request_head import is_sane_id
+from kvstore.connector.stated_hint import NO_HINT, StatedHint
 from kvstore.transfer.frames import CacheHint
 from routing.policy.admission_document import ClassName
 

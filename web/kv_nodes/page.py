@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from django.http import HttpRequest, HttpResponse
@@ -11,7 +12,9 @@ from django.views.decorators.http import require_POST, require_safe
 
 from controlplane.fleet.models.engine import Engine
 from controlplane.fleet.models.pool import Pool
+from controlplane.fleet.visibility import visible_pools
 from controlplane.kv_nodes.advisory_tallies import advised
+from controlplane.kv_nodes.copies import set_copies
 from controlplane.kv_nodes.models.kv_node import EVICTION_CHOICES, SSD_CHOICES
 from controlplane.kv_nodes.moves import visible_kv_moves
 from controlplane.kv_nodes.registration import CHOSEN_FIELDS, choose_rules, delete_kv_node, visible_kv_nodes
@@ -36,6 +39,7 @@ PAGE = "Cache"
 MAX_ROWS = 200
 SAID = {
     "deleted": "Node deleted. A restarted node registers again.",
+    "copies": "The pool's gateway orders the moves; Moves and advisories lists them.",
     "rules": "The node applies them with its next report, within 5 s.",
     "unpinned": "The node applies it with its next report, within 5 s.",
 }
@@ -100,6 +104,20 @@ def set_rules(request: HttpRequest, name: str) -> HttpResponse:
     return go(ADDRESS, said="rules")
 
 
+@require_POST
+def set_prefix_copies(request: HttpRequest, slug: str) -> HttpResponse:
+    """Change the number of nodes that hold a prefix of a pool."""
+    actor = console_actor(request)
+    pool = get_object_or_404(visible_pools(actor), slug=slug)
+    number = sent(request, "copies", 4)
+    copies = int(number) if number.isdecimal() else 0
+    order = partial(set_copies, pool, sent(request, "prefix", 16), copies, actor=actor, why=why(request))
+    done = attempted(order)
+    if isinstance(done, FormRejection):
+        return _page(request, problem=done.words, status=done.status)
+    return go(ADDRESS, said="copies")
+
+
 def _page(request: HttpRequest, *, problem: str = "", status: int = 200) -> HttpResponse:
     actor, now = console_actor(request), timezone.now()
     nodes = visible_kv_nodes(actor).order_by("name")
@@ -110,6 +128,8 @@ def _page(request: HttpRequest, *, problem: str = "", status: int = 200) -> Http
     keep: dict[str, list[str]] = {}
     for name, _, node, _ in sorted(users):
         keep.setdefault(node, []).append(name)
+    prefixes = prefix_rows(Pool.objects.order_by("name"), [row.name for row in rows if row.live], now.timestamp())
+    copied = asked(request, "pool", 128), asked(request, "copies", 16)
     pin = tuple(asked(request, name, 64) for name in ("node", "unpin", "tenant"))
     context = shell_context(
         request,
@@ -122,7 +142,8 @@ def _page(request: HttpRequest, *, problem: str = "", status: int = 200) -> Http
         advice=load_advice(rows),
         compression=compression_rows(rows),
         advice_tokens=TOKENS,
-        prefixes=prefix_rows(Pool.objects.order_by("name"), [row.name for row in rows if row.live], now.timestamp()),
+        prefixes=prefixes,
+        copying=next((row for row in prefixes if (row.pool.slug, row.prefix.key) == copied), None),
         scale=(BYTES_PER_TOKEN, RATIO) if any(supervised for *_, supervised in users) else None,
         now=now,
         pins=pins[:SHOWN_PINS],

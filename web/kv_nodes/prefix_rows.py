@@ -72,6 +72,11 @@ class PrefixRow:
         return sum(map(bool, self.tiers.values()))
 
     @property
+    def address(self) -> str:
+        """URL of the dialog that changes the number of copies."""
+        return with_query("/cache/store", pool=self.pool.slug, copies=self.prefix.key)
+
+    @property
     def cells(self) -> list[tuple[str, str]]:
         """Tier and words for each node."""
         return [(tier, f"{node}: {_TIERS[tier]}") for node, tier in self.tiers.items()]

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
@@ -31,7 +31,7 @@ from kvstore.transfer.shared_secret import NodeAccess
 from planning.kv_moves.kv_move import ADVISORY, JUDGED, PREFETCH, REPLICATE, SHRINK, KvMove
 from planning.kv_moves.planner_trust import PlannerTrust
 from planning.kv_moves.prefetch import prefetch
-from planning.kv_moves.replica_count import Replicas
+from planning.kv_moves.replica_count import Replicas, change_replica
 from planning.kv_moves.replication import HotLoads
 from routing.ledger.node_loads import NodeLoads
 from routing.values.decision import Decision
@@ -191,10 +191,12 @@ class MoveScheduler:
 
     # -- orders
 
-    def ask(self, move: KvMove, pool_id: str, block_tokens: int, now: float, request_id: str = "") -> bool:
+    def ask(
+        self, move: KvMove, pool_id: str, block_tokens: int, now: float, request_id: str = "", *, wanted: bool = False
+    ) -> bool:
         """Request a move of blocks; return whether it was accepted.
 
-        It is accepted if the limits allow it and the planner is trusted.
+        It is accepted if the limits allow it, and the planner is trusted or an operator wanted it.
         """
         destination = move.target, move.keys[-1]
         known = self._orders.get(destination)
@@ -202,7 +204,7 @@ class MoveScheduler:
             if self._closed or not self._has_room(move):
                 return False
             trust = self.trust.get(move.planner)
-            if trust is not None and not trust.may_ask(now):
+            if not wanted and trust is not None and not trust.may_ask(now):
                 return False
             self._number += 1
             known = _Order(move, pool_id, block_tokens, self._number, self._wall(), set(), set())
@@ -382,6 +384,21 @@ class PoolMoves:
     def left(self, request_id: str) -> None:
         """Drop the moves of a request that no longer waits."""
         self._orders.left_queue(request_id)
+
+    def set_copies(self, keys: Sequence[int], copies: int, requests: Mapping[str, float], size: int, now: float) -> int:
+        """Order the moves after which `copies` nodes hold these leading blocks of `size` tokens; return their number.
+
+        `requests` per engine decide which nodes get or keep copies.
+        """
+        loads, demand = self._loads, dict.fromkeys(self._loads.homes.values(), 0.0)
+        for engine_id, number in requests.items():
+            if (home := loads.homes.get(engine_id)) is not None:
+                demand[home] += number
+        blocks = len(keys)
+        moves = change_replica(
+            keys, copies, demand, loads.holdings, lambda target, source: loads.seconds(target, source, blocks)
+        )
+        return sum(self._orders.ask(move, self._pool_id, size, now, wanted=True) for move in moves)
 
     def dispatched(self, request: InferenceRequest, decision: Decision) -> None:
         """Record the blocks that the request's engine lacks."""

@@ -15,8 +15,8 @@ from routing.ledger.node_loads import NodeLoads
 
 if TYPE_CHECKING:
     from gateway.base.metrics import GatewayMetrics
-    from gateway.contracts.stated_hint import StatedHint
     from gateway.kv.nodes.kv_nodes import KvNodes
+    from kvstore.connector.stated_hint import StatedHint
 
 _EXACT = "exact"
 

@@ -129,7 +129,7 @@ class LivePool:
         self._feed = DispatchFeed(
             self.router, self.engines, settings, feeds=self.fed_by_dispatches, refresh=self.refresh
         )
-        moves = PoolMoves(orders, entry.pool_id, self.loads.learned, plans=lambda: self.answers_at_once)
+        self.moves = moves = PoolMoves(orders, entry.pool_id, self.loads.learned, plans=lambda: self.answers_at_once)
         last = PoolRouter(self.router, self._feed, self.queue, lag, moves)
         driver = self.driver = RouterDriver(last, settings.tick_s)
         # Aliases: each request calls them.
@@ -341,6 +341,13 @@ class LivePool:
         self._lost_at.pop(engine_id, None)
         self.progress.forget(engine_id, left=True)
         self._tasks.end(engine_id)
+
+    def set_copies(self, prefix: int, copies: int, now: float) -> int:
+        """Order the moves after which `copies` nodes hold a recent prefix; return their number. Only its owner does."""
+        keys, requests = self.prefixes.ending_at(prefix)
+        if not keys or not self.answers_at_once:
+            return 0
+        return self.moves.set_copies(keys, copies, requests, self.entry.block_tokens, now)
 
     def _start_intake(self, engine: LiveEngine) -> None:
         entry = engine.entry

@@ -47,6 +47,15 @@ class PrefixWindow:
         if keys:
             self._prompts.append(SeenPrompt(now, keys[:MAX_BLOCKS], engine_id, self._every))
 
+    def ending_at(self, key: int) -> tuple[Sequence[int], dict[str, float]]:
+        """Return a prefix by its last key, and the requests with it per engine; empty if none was sampled."""
+        prefix, requests = list[int](), dict[str, float]()
+        for prompt in self._prompts:
+            if key in prompt.keys:
+                prefix = list(prompt.keys[: prompt.keys.index(key) + 1])
+                requests[prompt.engine_id] = requests.get(prompt.engine_id, 0.0) + prompt.weight
+        return prefix, requests
+
     def recent(self, now: float) -> list[SeenPrompt]:
         """Return the prompts of the last SPAN_S seconds, and set the sampling rate for later prompts."""
         prompts = self._prompts

@@ -10,6 +10,9 @@ from django.utils import timezone
 
 from controlplane.fleet.models.pool import Pool
 from controlplane.kv_nodes.models.kv_node import KvNode
+from controlplane.platform.bus import get_bus
+from controlplane.platform.models.audit_event import AuditEvent
+from gateway.contracts.kv_move import REPLICAS, decode_replicas
 from routing.cost.cost_model import PrefillCost
 from tests.controlplane.kv_nodes.node_words import reported
 from tests.controlplane.trials.whatif.installation import live_and_draft
@@ -47,6 +50,29 @@ def test_most_frequent_prefixes_are_listed_first_with_their_copies(viewer: Clien
     page = viewer.get("/cache/store").content.decode()
     assert re.findall(r"kv-copy-(?:dram|ssd)\" role", page) == ['kv-copy-dram" role'] * 3 + ['kv-copy-ssd" role']
     assert 'title="kv-2: on SSD"' in page
+
+
+@pytest.mark.django_db(transaction=True)
+def test_operators_set_the_copies_of_a_prefix(viewer: Client, pool: Pool) -> None:
+    operator, values = client_of(make_person("operator")), list[bytes]()
+    get_bus().subscribe(REPLICAS + pool.slug, lambda _topic, value: values.append(value))
+    key = prefixes.prefix_rows([pool], ["kv-1", "kv-2"], timezone.now().timestamp())[0].prefix.key
+    link = f"/cache/store?pool={pool.slug}&copies={key}"
+    assert link.replace("&", "&amp;") in operator.get("/cache/store").content.decode()
+    assert f"Copies of {key[:8]} in" in operator.get(link).content.decode()
+    assert f"Copies of {key[:8]} in" not in viewer.get(link).content.decode()
+    address = f"/cache/prefixes/{pool.slug}/copies"
+    assert viewer.post(address, {"prefix": key, "copies": "1"}).status_code == 403
+    for copies in ("0", "65", "two", ""):
+        assert operator.post(address, {"prefix": key, "copies": copies}).status_code == 422
+    assert operator.post(address, {"prefix": "no key", "copies": "1"}).status_code == 422
+    assert values == []
+    answer = operator.post(address, {"prefix": key, "copies": "1", "why": "room"})
+    assert (answer.status_code, answer["Location"]) == (303, "/cache/store?said=copies")
+    (order,) = map(decode_replicas, values)
+    assert (order.pool_id, order.prefix, order.copies) == (pool.slug, key, 1)
+    event = AuditEvent.objects.get(verb="kv_prefix.copies")
+    assert (event.after, event.why) == ({"prefix": key, "copies": 1}, "room")
 
 
 def test_page_reports_that_no_prefix_is_shared(pool: Pool) -> None:

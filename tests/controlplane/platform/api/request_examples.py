@@ -188,6 +188,7 @@ CHANGES: dict[tuple[str, str], Example] = {
     ("EngineBulk", "POST"): Example("POST", "engines/bulk", _BULK),
     ("KvNodesView", "POST"): Example("POST", "kv_nodes", _NODE),
     ("KvNodeRulesView", "POST"): Example("POST", "kv_nodes/kv-a/rules", {"eviction": "rlt"}),
+    ("PoolKvCopies", "POST"): Example("POST", "pools/pool-a/kv_copies", {"prefix": "0" * 16, "copies": 2}),
     # It has no such pin.
     ("KvNodeUnpin", "POST"): Example("POST", "kv_nodes/kv-a/unpin", {"name": "0" * 16, "tenant": "acme"}, 409),
     # It serves.

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from gateway.contracts.kv_move import TOPIC, KvMoveRow, decode_orders
+from gateway.contracts.kv_move import REPLICAS, TOPIC, KvMoveRow, ReplicaOrder, decode_orders, encode_replicas
 from gateway.kv.moves import block_mover
+from gateway.kv.moves.replica_orders import GOOD_S
 from planning.kv_moves import replica_count
 from routing.policy.dispatch_limit_document import DispatchLimitDocument
 from routing.policy.policy_document import RoutingPolicy, Stage
@@ -174,3 +175,30 @@ async def test_an_order_whose_source_node_is_gone_fails_and_its_request_is_serve
             await first
             _, decided = await waiting
             assert decided.outcome == "completed"
+
+
+async def test_an_operators_number_of_copies_is_made_and_dropped_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(block_mover, "UNREAD_S", 0.0)
+    with a_node("a") as (_, one), a_node("b") as (_, other):
+        async with serving(tmp_path, {"a": one, "b": other}) as fleet:
+            fleet.engines["engine-1"].node = ""
+            await computed_on_engine_0(fleet)
+            prefix = f"{fleet.engines['engine-0'].orders[0].routing_keys()[-1]:016x}"
+
+            def order(copies: int, at: float, key: str = prefix) -> None:
+                value = encode_replicas(ReplicaOrder(pool_id="pool", at=at, prefix=key, copies=copies))
+                fleet.bus.publish(REPLICAS + "pool", value)
+
+            now = time.time()
+            order(2, now - GOOD_S - 1)
+            order(2, now - 2, "0" * 16)
+            order(2, now - 1)
+            await until(lambda: fleet.blocks("b") == BLOCKS)
+            assert orders(fleet, "replicate", "moved") == 1
+            order(1, now - 1)
+            order(1, now)
+            # The requests went to the first engine, so that its node keeps its copy.
+            await until(lambda: fleet.blocks("b") == 0)
+            assert (fleet.blocks("a"), orders(fleet, "shrink", "freed")) == (BLOCKS, 1)
