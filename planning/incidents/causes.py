@@ -27,8 +27,8 @@ _OF_OUTAGES = {"node": NODE, "link": LINK, "region": REGION, "job": JOB}
 
 CERTAIN, MARGIN, LISTED = 0.6, 0.15, 0.3
 """The first cause is certain from CERTAIN on if it leads by MARGIN. Causes below LISTED are not listed."""
-BASELINE_S, GUARD_S = 600.0, 30.0
-"""The minutes before the onset that count as usual, without the last seconds, in which it may have begun."""
+BASELINE_S, GUARD_S, KNOWN_S = 600.0, 30.0, 90.0
+"""The usual minutes before the onset, without its last seconds, and how many make a tenant's growth certain."""
 CHANGE_S = 300.0
 """Seconds before the onset in which a change can be its cause."""
 STILL_S, LONG_STILL_S = 10.0, 30.0
@@ -217,6 +217,7 @@ def _flood(scene: Scene) -> list[IncidentCause]:
         part = (rate - old) / more
         if part >= 0.6 and rate >= 1.5 * old:
             score = 0.45 + 0.25 * min(1.0, growth - 1.0) + 0.25 * part
+            score = score if before.span_s >= KNOWN_S else min(score, CERTAIN - 0.01)
             figures |= {
                 "tenant_per_s": rate,
                 "tenant_usual_per_s": old,

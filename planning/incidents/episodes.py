@@ -338,7 +338,8 @@ def _itself(symptom: Symptom, newest: FleetSigns) -> IncidentCause | None:
         kind=kind,
         subject=symptom.subject,
         name=symptom.name,
-        score=0.7,
+        # That an engine is sick says that something is wrong with it, not what.
+        score=0.55 if symptom.kind == troubles.ENGINE_SICK else 0.7,
         text=engine.reason if engine is not None else symptom.name,
         figures={"at": symptom.since},
     )

@@ -137,7 +137,7 @@ def sample_of(
         ]
         samples.append(
             RegionSample(
-                region=region, tag="", local_per_s=0.0, forwarded_per_s={}, received_per_s={}, links=tuple(links),
+                region=region, tag="", local_per_s=0.0, forwarded_per_s={}, links=tuple(links),
                 epochs={}, serves=(region,),
             )
         )  # fmt: skip
