@@ -297,7 +297,9 @@ def _slow(scene: Scene) -> list[IncidentCause]:
         others = statistics.median(item.slowness or 1.0 for item in known if item is not engine)
         ratio = (engine.slowness or 1.0) / max(1.0, others)
         if ratio >= 1.8 and engine.slowness_samples >= 5:
-            matches.append(_of(engine, SLOW, min(0.9, 0.5 + 0.1 * ratio), engine.reason, ratio=ratio))
+            # Engines that are all slow have a common cause outside of them.
+            score = min(0.9, 0.5 + 0.1 * ratio) if others < 1.8 else LISTED
+            matches.append(_of(engine, SLOW, score, engine.reason, ratio=ratio))
     return matches
 
 
@@ -306,8 +308,8 @@ def _fails(scene: Scene) -> list[IncidentCause]:
     worst = max(scene.engines, key=lambda item: (item.failures_in_row, item.engine_id), default=None)
     if worst is None or worst.failures_in_row < 3:
         return []
-    score = min(0.8, 0.5 + 0.05 * worst.failures_in_row)
-    return [_of(worst, FAILS, score, worst.reason, failures=worst.failures_in_row)]
+    row = worst.failures_in_row
+    return [_of(worst, FAILS, min(0.8, 0.5 + 0.05 * row), worst.reason, failures=row)]
 
 
 def _tokenizer(scene: Scene) -> list[IncidentCause]:
@@ -386,14 +388,9 @@ def _policy(scene: Scene) -> list[IncidentCause]:
     changes = [item for item in scene.changed("policy") if item.at <= scene.onset + 5.0]
     if not changes:
         return []
-    nearest = changes[0]
-    before_s = max(0.0, scene.onset - nearest.at)
-    score = 0.75 - 0.3 * before_s / CHANGE_S
-    return [
-        IncidentCause(
-            kind=POLICY, subject=nearest.subject, score=score, text=nearest.text, figures={"before_s": before_s}
-        )
-    ]
+    nearest, figures = changes[0], {"before_s": max(0.0, scene.onset - changes[0].at)}
+    score = 0.75 - 0.3 * figures["before_s"] / CHANGE_S
+    return [IncidentCause(kind=POLICY, subject=nearest.subject, score=score, text=nearest.text, figures=figures)]
 
 
 def _scaled_down(scene: Scene) -> list[IncidentCause]:

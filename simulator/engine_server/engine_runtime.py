@@ -30,7 +30,7 @@ from simulator.engine_server import sglang
 from simulator.engine_server.answers.token_stream import TokenStream
 from simulator.engine_server.engine_metrics import SimulatedEngineMetrics
 from simulator.engine_server.event_publisher import EventPublisher
-from simulator.engine_server.faults import BUSY_S, COMPILE_S, Fault, ModelClock, ReportedMetrics, rate_under
+from simulator.engine_server.faults import BUSY_S, COMPILE_S, Fault, ModelClock, ReportedMetrics, crowd, rate_under
 from simulator.engine_server.node_store.answer_blocks import answer_order, answer_span, with_answer
 from simulator.engine_server.node_store.node_store import node_store
 from simulator.engine_server.request_bodies import PlacedMedium, extra_keys
@@ -116,18 +116,18 @@ class EngineRuntime:
 
     def set_fault(self, fault: Fault) -> None:
         """Set the engine's fault; empty for none."""
-        self._catch_up()
-        if self._compiling is not None:
-            self._compiling.cancel()
-            self._compiling = None
+        now = self._catch_up()
+        for timer in (self._compiling, self._timer):
+            if timer is not None:
+                timer.cancel()
+        self._compiling = self._timer = None
+        if fault == "evict":
+            self._received(crowd(self.settings.profile.num_blocks), array("I"), now, "")
         if fault == "compile":
             self._compiling = asyncio.get_running_loop().call_later(COMPILE_S, self.set_fault, "")
         self._reported.begin(fault)
         # The same model time is now due at another real one, so the timer is set again.
         self._clock.run_at(rate_under(fault))
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
         self._schedule()
 
     @property
@@ -357,7 +357,7 @@ class EngineRuntime:
         for event in self.model.receive_blocks(keys, at_s):
             if isinstance(event, BlocksRemoved):
                 self._on_removed(event)
-            elif isinstance(event, BlocksStored):
+            elif isinstance(event, BlocksStored) and tokens:
                 self._publish_stored(event, tokens, salt, lora)
 
     def _on_blocks(self, event: BlocksStored | BlocksRemoved) -> None:

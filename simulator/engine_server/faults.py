@@ -6,6 +6,7 @@ engine model's time is scaled real time, which faults stop or slow.
 
 from __future__ import annotations
 
+import random
 import re
 import time
 from array import array
@@ -47,12 +48,14 @@ class ModelClock:
         return self._scale * self._rate
 
 
-Fault = Literal["", "hang", "crawl", "lie", "idle", "frozen", "garbage", "sleep", "compile", "busy", "template"]
+Fault = Literal[
+    "", "hang", "crawl", "lie", "idle", "frozen", "garbage", "sleep", "compile", "busy", "template", "evict",
+]  # fmt: skip
 """hang: accepts requests but generates nothing. crawl: everything takes `CRAWL_FACTOR` times as long. lie: hangs while
 its counters grow. idle: hangs and reports that it is idle. frozen, garbage: serves, but its metrics are constant or
 invalid. sleep: generates nothing and reports that it sleeps, as vLLM does. compile: generates nothing for
 `COMPILE_S`, then continues by itself. busy: serves, but its API server responds to probes only after `BUSY_S`.
-template: prompts begin with other tokens than before.
+template: prompts begin with other tokens than before. evict: once, blocks of no request take all free KV memory.
 """
 
 CRAWL_FACTOR = 20.0
@@ -70,6 +73,11 @@ _ASLEEP = b'vllm:engine_sleep_state{engine="0",sleep_state="awake"} 0.0\n'
 def rate_under(fault: Fault) -> float:
     """Return the engine's speed under the fault, as a share of its usual speed."""
     return 0.0 if fault in _STALLED else 1.0 / CRAWL_FACTOR if fault == "crawl" else 1.0
+
+
+def crowd(blocks: int) -> list[int]:
+    """Return as many keys, which no prompt has."""
+    return [random.getrandbits(63) for _ in range(blocks)]
 
 
 class ReportedMetrics:

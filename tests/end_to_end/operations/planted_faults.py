@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import random
 import signal
 import subprocess
 import sys
@@ -27,7 +26,6 @@ CALLERS, FLOOD_WORDS = 120, 8_000
 FLOODER = "flooder"
 STARVED_SHARE = 0.6
 """Share of the time for which the gateway's process is stopped."""
-WAVE_TOKENS, WAVE_PAUSE_S = 40_000, 0.1
 STEP_S = 1.0
 CUT_REGION = "eu"
 
@@ -115,16 +113,14 @@ def other_template(program: Program) -> AbstractContextManager[None]:
 
 
 def eviction_wave(program: Program) -> AbstractContextManager[None]:
-    """Send prompts that occur once to the engines, past the gateway, during the block."""
-    return _running(_fill, [(url,) for (url,) in program.ask("select url from controlplane_engine")])
+    """Let blocks of no request take the free KV memory of all engines each second, during the block."""
+    urls = [url for (url,) in program.ask("select url from controlplane_engine")]
 
+    def evict() -> None:
+        for url in urls:
+            _set_fault(url, "evict")
 
-def _fill(stop: threading.Event, url: str) -> None:
-    while not stop.is_set():
-        prompt = [random.randrange(1000) for _ in range(WAVE_TOKENS)]
-        with contextlib.suppress(urllib.error.URLError, TimeoutError):
-            _post(f"{url}/v1/completions", {"model": SERVED_MODEL, "prompt": prompt, "max_tokens": 1})
-        stop.wait(WAVE_PAUSE_S)
+    return _repeated(evict, STEP_S)
 
 
 def _post(url: str, body: object) -> None:

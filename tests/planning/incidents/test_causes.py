@@ -258,6 +258,16 @@ def test_a_flood_on_a_starved_host_is_unsure_or_the_flood() -> None:
     assert episode.causes[0].kind == "tenant_flood" or not episode.certain
 
 
+def test_engines_that_are_all_slow_are_not_the_cause() -> None:
+    def all_slow(world: World) -> None:
+        evictions(world)
+        for number in range(6):
+            world.engine(number, slowness=4.0 + 4.0 * (number % 3), slowness_samples=20)
+
+    episode = planted(all_slow, "one pool").memory.episodes[0]
+    assert (episode.causes[0].kind, episode.certain) == ("eviction_wave", True)
+
+
 def test_a_slow_engine_after_a_publish_is_unsure() -> None:
     def both(world: World) -> None:
         policy(world)

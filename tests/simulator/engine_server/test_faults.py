@@ -143,3 +143,19 @@ async def test_another_template_changes_the_tokens_of_chats_and_no_others(start_
     assert (len(before), len(after)) == (used_before, used_after)
     assert used_after > used_before
     assert await _complete(engine) == 200
+
+
+async def test_blocks_of_no_request_take_the_memory_of_cached_ones(start_engine: StartEngine) -> None:
+    engine = await start_engine(faults=True)
+    body = {"prompt": list(range(4000)), "max_tokens": 1}
+
+    async def cached() -> int:
+        async with engine.http.post(engine.url + "/v1/completions", json=body) as answer:
+            usage = (await answer.json())["usage"]
+        return int((usage.get("prompt_tokens_details") or {}).get("cached_tokens") or 0)
+
+    assert await cached() == 0
+    assert await cached() > 0
+    await _fault(engine, "evict")
+    assert await cached() == 0
+    assert await cached() > 0
