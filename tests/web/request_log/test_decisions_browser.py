@@ -41,6 +41,15 @@ def test_decision_pages_have_no_axe_violation_in_either_theme(page: Page, troubl
     assert trouble == []
 
 
+@pytest.mark.parametrize("width", [390, 768])
+def test_decision_pages_fit_narrow_screens(page: Page, trouble: list[str], width: int) -> None:
+    page.set_viewport_size({"width": width, "height": 844})
+    for address in ("/requests?tenant=acme&state=late", f"/requests/{LATE}"):
+        page.goto(address)
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), address
+    assert trouble == []
+
+
 def test_late_decision_is_opened_and_left_by_keys(page: Page, trouble: list[str]) -> None:
     page.goto("/requests?late=1")
     page.keyboard.press("j")
