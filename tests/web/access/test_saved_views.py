@@ -30,7 +30,7 @@ def menu(client: Client, address: str = "/requests") -> list[tuple[str, str]]:
     return [(address, name.strip()) for address, name in rows]
 
 
-def found(client: Client, words: str) -> list[str]:
+def palette_rows(client: Client, words: str) -> list[str]:
     rows = page_text(client.get("/search", {"q": words}))
     _, _, views = rows.partition('aria-label="View"')
     return re.findall(r'role="option"[^>]*?href="([^"]+)"', views.partition("</div>")[0])
@@ -45,7 +45,7 @@ def test_view_is_saved_opened_renamed_and_deleted() -> None:
     assert client.get(answer["Location"]).status_code == 200
     assert menu(client) == [("/requests?state=late&amp;tenant=acme", "Late of Acme")]
     assert menu(client, "/audit") == []
-    assert found(client, "acme") == ["/requests?state=late&amp;tenant=acme"]
+    assert palette_rows(client, "acme") == ["/requests?state=late&amp;tenant=acme"]
     view = SavedView.objects.get()
     assert client.post(f"/views/{view.pk}", {"name": "Slow"}).status_code == 303
     assert [name for _, name in menu(client)] == ["Slow"]
@@ -92,7 +92,7 @@ def test_private_views_are_seen_and_changed_by_their_owner_alone() -> None:
     save(owner, "Mine", "state=late")
     view = SavedView.objects.get()
     assert menu(admin) == []
-    assert found(admin, "Mine") == []
+    assert palette_rows(admin, "Mine") == []
     assert admin.post(f"/views/{view.pk}", {"name": "Taken"}).status_code == 404
     assert admin.post(f"/views/{view.pk}", {"do": "delete"}).status_code == 404
     assert SavedView.objects.get().name == "Mine"
@@ -104,7 +104,7 @@ def test_operators_share_views_and_admins_manage_shared_ones() -> None:
     assert save(operator, "Ours", "state=late", shared="on") == 303
     view = SavedView.objects.get()
     assert [name for _, name in menu(viewer)] == ["Ours"]
-    assert found(viewer, "ours") == ["/requests?state=late"]
+    assert palette_rows(viewer, "ours") == ["/requests?state=late"]
     assert viewer.post(f"/views/{view.pk}", {"name": "Mine"}).status_code == 403
     assert admin.post(f"/views/{view.pk}", {"name": "All", "shared": "on"}).status_code == 303
     assert SavedView.objects.get().owner == User.objects.get(username="operator")
