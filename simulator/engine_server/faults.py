@@ -55,13 +55,13 @@ Fault = Literal[
 its counters grow. idle: hangs and reports that it is idle. frozen, garbage: serves, but its metrics are constant or
 invalid. sleep: generates nothing and reports that it sleeps, as vLLM does. compile: generates nothing for
 `COMPILE_S`, then continues by itself. busy: serves, but its API server responds to probes only after `BUSY_S`.
-template: prompts begin with other tokens than before. evict: once, blocks of no request take all free KV memory.
+template: chats begin with a text that changes. evict: once, blocks of no request take all free KV memory.
 """
 
 CRAWL_FACTOR = 20.0
 COMPILE_S = 20.0
-NEW_TEMPLATE = "another template "
-"""Text with which prompts begin under the fault `template`."""
+NEW_TEMPLATE = "It is {:019d}. "
+"""Text with which chats begin under the fault `template`, with nanoseconds: no two prompts begin alike."""
 BUSY_S = 3.0
 _LIED_TOKENS_PER_S = 400.0
 _STALLED = ("hang", "lie", "idle", "sleep", "compile")
@@ -94,7 +94,7 @@ class ReportedMetrics:
 
     def templated(self, tokens: array[int]) -> array[int]:
         """Return the tokens of a rendered prompt by the current chat template."""
-        return tokenize(NEW_TEMPLATE) + tokens if self.fault == "template" else tokens
+        return tokenize(NEW_TEMPLATE.format(time.time_ns())) + tokens if self.fault == "template" else tokens
 
     def load(self, true: int) -> int:
         """Return the reported number of requests."""
