@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 from celery import shared_task
+from django.db.models import Q
 
 from controlplane.capacity.demand import STEP_S, LoggedDemand
 from controlplane.capacity.saving import MAX_DAYS
@@ -50,14 +51,13 @@ def stored_demand() -> tuple[LoggedDemand, datetime] | None:
 
 
 def _is_due(now: float) -> bool:
-    step = (now - STORED_AFTER_S) // STEP_S * STEP_S
-    span = recorded_span()
-    if span is None or span[1] < step - STEP_S:
+    if (span := recorded_span()) is None:
         return False
-    begun = datetime.fromtimestamp(step + STORED_AFTER_S, UTC)
-    runs = JobRun.objects.filter(job=JOB)
+    first, last = int(span[0] // STEP_S) + 1, int(min(span[1], now - STORED_AFTER_S) // STEP_S)
+    begun = datetime.fromtimestamp(last * STEP_S + STORED_AFTER_S, UTC)
+    runs = JobRun.objects.filter(job=JOB).filter(Q(started_at__gte=begun) | Q(state=JobState.ACTIVE))
     # One attempt for each quarter of an hour, so that a failing run is not repeated all the time.
-    return not runs.filter(started_at__gte=begun).exists() and not runs.filter(state=JobState.ACTIVE).exists()
+    return first < last and not runs.exists()
 
 
 def _summary(result: Any) -> str:
