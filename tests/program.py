@@ -191,9 +191,9 @@ def running_program(state_dir: Path, *options: str) -> Iterator[Program]:
     # A session of its own, as at a terminal of its own: in that of the tests its lower priorities would starve it.
     process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, start_new_session=True)
     try:
-        wait_for(f"http://127.0.0.1:{port}/ready")
+        wait_for(f"http://127.0.0.1:{port}/ready", process)
         # The gateway may be ready before the console is.
-        wait_for(f"http://127.0.0.1:{port}/login")
+        wait_for(f"http://127.0.0.1:{port}/login", process)
         yield Program(f"http://127.0.0.1:{port}", state_dir, process)
     finally:
         end(process)

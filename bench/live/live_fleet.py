@@ -164,8 +164,8 @@ def _works(process: Path) -> bool:
         return False
 
 
-def wait_for(url: str) -> None:
-    """Wait until `url` answers 200. Raises TimeoutError."""
+def wait_for(url: str, process: subprocess.Popen[bytes] | None = None) -> None:
+    """Wait until `url` answers 200. Raises TimeoutError, and RuntimeError if the process that answers has ended."""
     until = time.monotonic() + _START_S
     while time.monotonic() < until:
         try:
@@ -173,5 +173,7 @@ def wait_for(url: str) -> None:
                 if answer.status == 200:
                     return
         except (URLError, OSError):
+            if process is not None and process.poll() is not None:
+                raise RuntimeError(f"it ended with status {process.returncode}; see stderr") from None
             time.sleep(0.05)
     raise TimeoutError(f"{url} did not answer 200 within {_START_S:.0f} s")
