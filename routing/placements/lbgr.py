@@ -17,6 +17,7 @@ from routing.values import reasons
 from routing.values.decision import Choice
 from routing.values.feedback_events import Answered, Bound, FeedbackEvent, Released
 from routing.values.inference_request import InferenceRequest
+from routing.values.prepared_struct import prepared
 
 
 class DecayingLoad:
@@ -234,7 +235,7 @@ class Lbgr(msgspec.Struct, forbid_unknown_fields=True, eq=False, dict=True):
     def resume(self, kept: bytes) -> None:
         """Continue with what `kept` returned. Of another latency, or damaged, it is ignored."""
         try:
-            state = msgspec.msgpack.decode(kept, type=_Kept)
+            state = msgspec.msgpack.decode(kept, type=prepared(_Kept))
         except msgspec.DecodeError:
             return
         for engine_id, model in state.engines.items() if state.latency == self.latency else ():
