@@ -13,7 +13,6 @@ from statistics import median
 from typing import Any
 
 from bench.evidence.measure.sessions.session_agents import PROJECTS
-from bench.evidence.measure.sessions.session_headlines import MOST_USERS
 from bench.evidence.measure.sessions.session_headlines import USERS as HEAD_USERS
 from bench.evidence.measure.sessions.session_limits import (
     ABLATION_USERS,
@@ -34,7 +33,6 @@ from bench.evidence.measure.sessions.session_priorities import SHARES
 from bench.evidence.measure.sessions.session_priorities import USERS as USERS_384
 from bench.evidence.store import Row
 from bench.evidence.verdicts.session_figures import (
-    PAST_SATURATION,
     TOLERANCE,
     case,
     limits,
@@ -61,7 +59,6 @@ def claims() -> dict[str, Any]:
             "users": users_at_equal_tpot(),
         },
         "latency": latency(),
-        "requests": {"sticky": requests("sticky", 4.2), "migrate": requests("migrate", 1.9)},
         "ours": against_ours(),
         "fig_12": {
             "tpot": within("recompute", (1.31, 1.9), USERS_13B, _MIDDLE_13B, model="13b") | _spread_13b("tpot_ms"),
@@ -136,20 +133,6 @@ def latency() -> Judged:
     measured = [ratio(_headline("recompute", at), _headline("symphony", at), "norm_ms_per_token") for at in HEAD_USERS]
     at = measured[HEAD_USERS.index(_MIDDLE)]
     return _by_users(HEAD_USERS, measured) | {"verdict": judged(reproduced=near(at, 2.4), partly=at > 1 + TOLERANCE)}
-
-
-def requests(over: str, paper: float) -> Judged:
-    """Requests per second of `symphony` over those of a system at 1,024 users (§4.2), with seeds from 21 on.
-
-    It is *reproduced* if the ratio is near the paper's; *partly* if it shows the direction.
-    """
-    times = ratio(_headline("symphony", MOST_USERS), _headline(over, MOST_USERS), "requests_per_s")
-    return {
-        "users": MOST_USERS,
-        "paper": paper,
-        "found": times,
-        "verdict": judged(reproduced=near(times, paper), partly=times > 1 + PAST_SATURATION),
-    }
 
 
 def against_ours() -> dict[str, Any]:

@@ -88,14 +88,6 @@ def test_figures_that_an_earlier_rule_let_pass_are_partly(monkeypatch: pytest.Mo
     assert symphony._up_to([1.02, 4.72], 1.47, (768, 1024))["verdict"] == "partly"
 
 
-@pytest.mark.parametrize(("times", "verdict"), [(3.41, "reproduced"), (3.39, "partly"), (1.05, "not reproduced")])
-def test_requests_at_high_load_are_judged_by_the_effect(
-    monkeypatch: pytest.MonkeyPatch, times: float, verdict: str
-) -> None:
-    rows(monkeypatch, "requests_per_s", {("symphony", 1024): [times] * 3})
-    assert symphony.requests("sticky", 4.2)["verdict"] == verdict
-
-
 @pytest.mark.parametrize(("times", "verdict"), [(2.06, "reproduced"), (2.04, "partly"), (1.0, "not reproduced")])
 def test_latency_is_judged_at_the_middle_load(monkeypatch: pytest.MonkeyPatch, times: float, verdict: str) -> None:
     rows(monkeypatch, "norm_ms_per_token", {("recompute", 256): [times] * 3})
