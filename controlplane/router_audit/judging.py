@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from types import MappingProxyType
-
 from controlplane.request_log.hindsight import Hindsight
 from controlplane.router_audit.audited_fleet import AuditedFleet
 from controlplane.router_audit.rebuild import Assumptions, RebuiltRun
-from gateway.contracts.regret import CAUSES as REGRET_CAUSES
-from gateway.contracts.regret import LOAD, QUEUE_ORDER, STALE_VIEW, TRADE, WRONG_INDEX, Regret
+from gateway.contracts.regret import Regret
 from gateway.contracts.stored_decision import StoredDecision
-from planning.router_audit.audit_summary import BUSY, CACHE, CAUSES, EVICTED, GROWTH, AuditedDecision
+from planning.router_audit.audit_summary import BUSY, CACHE, EVICTED, GROWTH, AuditedDecision
 from routing.cost.cost_model import PrefillCost
 from routing.policy.policy_document import RoutingPolicy
 from routing.values.decision import Candidate, Choice, Decision
 from simulator.fleet.request_record import RequestRecord
-
-_CAUSE_OF: Mapping[str, str] = MappingProxyType(
-    {LOAD: GROWTH, STALE_VIEW: GROWTH, QUEUE_ORDER: GROWTH, WRONG_INDEX: EVICTED}
-)
-"""Cause of a regret → cause in an audit. A trade is split between cache and load."""
 
 
 def judged_decisions(
@@ -51,34 +42,15 @@ def _stored(
     ttft_s = logged.ttft_s if by_log and logged.ttft_s is not None else record.ttft_s
     cached = logged.cached_tokens if by_log and logged.cached_tokens is not None else record.hit_tokens
     return StoredDecision(
-        arrived_at=request.arrived_s,
-        pool="",
-        prompt_tokens=request.prompt_tokens,
-        output_tokens=record.output_tokens,
-        blocks=(),
-        session="",
-        tenant="",
-        priority=0,
-        outcome="completed",
-        late=False,
-        first_token_after_s=ttft_s,
-        finished_after_s=None,
+        arrived_at=request.arrived_s, first_token_after_s=ttft_s, finished_after_s=None, outcome="completed",
+        prompt_tokens=request.prompt_tokens, output_tokens=record.output_tokens,
         cached_tokens=None if cached is None else min(cached, request.prompt_tokens),
-        engines=len(fleet.names),
-        policy_version=0,
-        head=(),
-        agent="",
-        workflow="",
-        origin="",
         decision=Decision.of(request, choice, request.arrived_s, "", 1, policy, 0),
-        region="",
-        served_model="",
-        tenant_id="",
-        key_source="",
-        ttft_slo_s=request.ttft_slo_s,
-        attempts=(choice.candidates[0].engine_id,),
-        cost=PrefillCost.of(policy.prefill_cost),
-    )
+        attempts=(choice.candidates[0].engine_id,), cost=PrefillCost.of(policy.prefill_cost),
+        ttft_slo_s=request.ttft_slo_s, engines=len(fleet.names), blocks=(), head=(), priority=0, late=False,
+        policy_version=0, pool="", session="", tenant="", agent="", workflow="", origin="", region="", served_model="",
+        tenant_id="", key_source="",
+    )  # fmt: skip
 
 
 def _judged(
@@ -86,7 +58,13 @@ def _judged(
 ) -> AuditedDecision:
     chosen, *others = stored.decision.candidates
     better = next((item for item in others if regret is not None and item.engine_id == regret.best_engine_id), chosen)
-    ttft_s = stored.first_token_after_s or 0.0
+    ttft_s = better_s = stored.first_token_after_s or 0.0
+    parts: dict[str, float] = {}
+    if regret is not None:
+        # No engine answers before it has computed the prompt, however much sooner than estimated others were.
+        better_s = max(regret.best_ttft_s, better.compute_s)
+        left = max(0.0, ttft_s - better_s) / regret.seconds if regret.seconds else 0.0
+        parts = {cause: seconds * min(1.0, left) for cause, seconds in _parts(regret, chosen, better).items()}
     return AuditedDecision(
         request_id=fleet.requests[index].request_id,
         at_s=stored.arrived_at,
@@ -94,10 +72,10 @@ def _judged(
         engine=fleet.names[chosen.engine_id],
         hit_tokens=stored.cached_tokens or 0,
         ttft_s=ttft_s,
-        regret_s=0.0 if regret is None else regret.seconds,
-        parts={} if regret is None else _parts(regret, chosen, better),
+        regret_s=sum(parts.values()),
+        parts=parts,
         better_engine=fleet.names[better.engine_id],
-        better_ttft_s=ttft_s if regret is None else regret.best_ttft_s,
+        better_ttft_s=better_s,
         better_hit_tokens=better.hit_tokens,
         default_engine="" if default is None else fleet.names[default.engine_id],
     )
@@ -105,14 +83,7 @@ def _judged(
 
 def _parts(regret: Regret, chosen: Candidate, better: Candidate) -> dict[str, float]:
     """Return the seconds by cause. What was known at the decision is split into prefill and wait."""
-    parts = dict.fromkeys(CAUSES, 0.0)
-    for cause in REGRET_CAUSES:
-        if cause in _CAUSE_OF:
-            parts[_CAUSE_OF[cause]] += regret.parts[cause]
-    prefill_s = max(0.0, chosen.compute_s - better.compute_s)
-    wait_s = max(0.0, chosen.wait_s - better.wait_s)
-    trade_s = regret.parts[TRADE]
-    if trade_s > 0:
-        parts[CACHE] += trade_s * prefill_s / (prefill_s + wait_s)
-        parts[BUSY] += trade_s * wait_s / (prefill_s + wait_s)
-    return parts
+    prefill_s, wait_s = max(0.0, chosen.compute_s - better.compute_s), max(0.0, chosen.wait_s - better.wait_s)
+    cache_s = regret.trade_s * prefill_s / (prefill_s + wait_s) if regret.trade_s > 0 else 0.0
+    growth_s = regret.load_s + regret.stale_view_s + regret.queue_order_s
+    return {CACHE: cache_s, BUSY: regret.trade_s - cache_s, GROWTH: growth_s, EVICTED: regret.wrong_index_s}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from html.parser import HTMLParser
 from pathlib import Path
@@ -108,3 +109,29 @@ def test_engines_have_further_names_in_a_file(log: Path, tmp_path: Path, capsys:
     engines.write_text("one gpu-1\n")
     assert audit(*options) == 2
     assert "does not list: gpu-2, gpu-3, gpu-4; add them" in capsys.readouterr().err
+
+
+def test_logs_of_the_same_requests_are_joined_by_their_ids(tmp_path: Path) -> None:
+    picks, accesses = [], []
+    for number in range(30):
+        name, at = {"x-request-id": f"r{number}"}, 1000 + number / 4
+        picks.append({**name, "ts": at, "msg": "EPP received request"})
+        picks.append({**name, "ts": at, "msg": "Request handled", "endpoint": f"10.0.0.{number % 2 + 1}:8000"})
+        accesses.append(
+            {
+                **name, "start_time": at, "duration": 900, "path": "/v1/chat/completions", "response_code": 200,
+                "upstream_host": f"10.0.0.{number % 2 + 1}:8000", "bytes_received": 16000, "session": f"s{number % 5}",
+            }
+        )  # fmt: skip
+    logs = []
+    for name, lines in (("epp.json", picks), ("envoy.json", [*accesses, {"path": "/healthz"}])):
+        (tmp_path / name).write_text("".join(json.dumps(line) + "\n" for line in lines))
+        logs += ["--log", tmp_path / name]
+    out = tmp_path / "out.html"
+    assert audit(*logs, "--format", "llm-d", "--format", "envoy", "--engines", 2, "--out", out) == 0
+    text = out.read_text()
+    assert "30 requests" in text
+    assert "30 of 30" in text[text.index("Counted prompt length") :]
+    assert ">Prompt length<" not in text
+    assert "request of another path" in text
+    assert "91 lines read" in text
