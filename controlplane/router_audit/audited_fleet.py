@@ -18,6 +18,8 @@ from simulator.workloads.prepared_workload import Workload
 from simulator.workloads.trace import TraceRow
 
 MAX_ENGINES = 512
+MAX_SPAN_S = 31 * 86_400
+"""Longest log. A line with a wrong year would make a simulation of years."""
 _SHOWN = 12
 
 
@@ -44,8 +46,13 @@ class AuditedFleet:
 def audited_fleet(requests: Sequence[LoggedRequest], engines: str) -> AuditedFleet:
     """Return the fleet of a log. `engines` is a number, or a file with one engine a line (see `listed_engines`).
 
-    Raises UnreadableLogError if the log names other engines.
+    Raises UnreadableLogError if the log names other engines or is too long.
     """
+    first, last = requests[0], requests[-1]
+    if (last.arrived_s or 0.0) - (first.arrived_s or 0.0) > MAX_SPAN_S:
+        raise UnreadableLogError(
+            f"more than 31 days are between {first.request_id} and {last.request_id}; check times, or split the log"
+        )
     logged = sorted({request.engine for request in requests if request.engine})
     ids = _numbered(logged, int(engines)) if engines.isascii() and engines.isdecimal() else listed_engines(engines)
     unknown = [name for name in logged if name not in ids]
@@ -80,7 +87,7 @@ def listed_engines(path: str) -> dict[str, str]:
 
 
 def _numbered(logged: Sequence[str], engines: int) -> dict[str, str]:
-    """Return each logged name → engine id, with names of our own for engines that never occur."""
+    """Return each logged name → engine id, with names of our own for engines that the log never names."""
     if not 0 < engines <= MAX_ENGINES:
         raise UnreadableLogError(f"--engines: {engines} is not between 1 and {MAX_ENGINES}")
     if len(logged) > engines:
@@ -88,9 +95,8 @@ def _numbered(logged: Sequence[str], engines: int) -> dict[str, str]:
             f"--engines {engines}, but the log names {count(len(logged), 'engine')}: {', '.join(logged[:_SHOWN])}; "
             "raise the number, or list engines that have several names in a file"
         )
-    ids = engine_names(engines)
-    unnamed = [engine_id for engine_id in ids[len(logged) :] if engine_id not in logged]
-    return {**dict(zip(logged, ids, strict=False)), **{engine_id: engine_id for engine_id in unnamed}}
+    unnamed = [f"unnamed-{number}" for number in range(1, engines - len(logged) + 1)]
+    return dict(zip([*logged, *unnamed], engine_names(engines), strict=True))
 
 
 def _rows(requests: Sequence[LoggedRequest]) -> list[TraceRow]:

@@ -29,6 +29,7 @@ from simulator.engine_models.engine_profile import (
 )
 
 RULES = sorted(set(PLACEMENTS) - {CENTRAL_PLACEMENT})
+MAX_REQUESTS = 50_000
 _CLOSEST = "closest to the log"
 
 
@@ -73,7 +74,13 @@ def parser(prog: str) -> argparse.ArgumentParser:
     made.add_argument(
         "--slo", type=_positive, default=5.0, metavar="S", help="TTFT objective (default: %(default)s s)."
     )
-    made.add_argument("--requests", type=_whole, metavar="N", help="Audit only the first N requests.")
+    made.add_argument(
+        "--requests",
+        type=_whole,
+        default=MAX_REQUESTS,
+        metavar="N",
+        help="Audit only the first N (default: %(default)s).",
+    )
     return made
 
 
@@ -86,7 +93,7 @@ def _requests(options: argparse.Namespace) -> tuple[RequestLog, list[LoggedReque
         read_log(log, path, file_format)
     requests = log.requests()
     if not requests:
-        problems = [f"{problem.where}: {problem.reason}" for problem in log.problems[:3]]
+        problems = [f"{where}: {reason}" for where, reason in log.problems[:3]]
         problems += [f"{lines:,} × {what}" for what, lines in log.others.items()]
         raise UnreadableLogError(f"no usable request in {count(log.lines, 'line')}: {'; '.join(problems)}")
     return log, requests

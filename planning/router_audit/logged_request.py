@@ -62,14 +62,6 @@ class LoggedRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
         )
 
 
-class LineRemark(msgspec.Struct, frozen=True):
-    """Why one line was not used."""
-
-    where: str
-    """File and line number."""
-    reason: str
-
-
 @dataclass(slots=True)
 class RequestLog:
     """All lines of all files together. Mutable while it is read."""
@@ -77,8 +69,8 @@ class RequestLog:
     files: list[str] = field(default_factory=list)
     lines: int = 0
     unusable: int = 0
-    problems: list[LineRemark] = field(default_factory=list)
-    """The first unusable lines, at most KEPT_PROBLEMS."""
+    problems: list[tuple[str, str]] = field(default_factory=list)
+    """File with line number, and reason, of the first unusable lines, at most KEPT_PROBLEMS."""
     others: dict[str, int] = field(default_factory=dict)
     """What lines of no audited request are → number of lines."""
     by_id: dict[str, LoggedRequest] = field(default_factory=dict)
@@ -94,7 +86,7 @@ class RequestLog:
         """Count a line that cannot be read, and keep its reason if it is among the first."""
         self.unusable += 1
         if len(self.problems) < KEPT_PROBLEMS:
-            self.problems.append(LineRemark(where, reason))
+            self.problems.append((where, reason))
 
     def skip(self, what: str) -> None:
         """Count a line that belongs to no audited request."""
@@ -107,10 +99,8 @@ class RequestLog:
         """
         usable = []
         for name, request in self.by_id.items():
-            if request.arrived_s is None:
-                self.skip("request without a time")
-            elif request.outcome == "client_error":
-                self.skip("request that was rejected because of its content")
+            if request.arrived_s is None or request.outcome == "client_error":
+                self.skip("request without a time, or rejected because of its content")
             else:
                 usable.append(msgspec.structs.replace(request, request_id=name))
         # Lines with equal times keep the order of the log.

@@ -9,6 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from controlplane.request_log.recordings.recorded_row import RecordedRow
+from controlplane.router_audit.readers.line_fields import address
 from planning.router_audit.logged_request import LoggedRequest, OtherLineError, UnusableLineError
 
 
@@ -31,7 +32,7 @@ def mooncake_request(line: bytes) -> LoggedRequest:
         raise UnusableLineError("a hash id has more than 64 bits")
     return LoggedRequest(
         arrived_s=row.timestamp / 1000,
-        engine=row.engine,
+        engine=address(row.engine),
         prompt_tokens=row.input_length,
         output_tokens=row.output_length,
         cached_tokens=row.cached_tokens,

@@ -6,6 +6,7 @@ import pytest
 
 from controlplane.router_audit.audited_fleet import audited_fleet
 from controlplane.router_audit.judging import judged_decisions
+from controlplane.router_audit.log_files import UnreadableLogError
 from controlplane.router_audit.rebuild import Assumptions, run_as_logged, run_by_default
 from planning.router_audit.audit_summary import BUSY, CACHE, AuditedDecision
 from planning.router_audit.logged_request import LoggedRequest
@@ -58,3 +59,16 @@ def test_the_run_follows_the_log_and_the_rule_places_the_rest() -> None:
     assert all(engine == "b" for engine, item in zip(chosen, requests, strict=True) if item.engine)
     assert len({engine for engine, item in zip(chosen, requests, strict=True) if not item.engine}) == 2
     assert [record.status for record in run_by_default(fleet, ASSUMED)] == ["finished"] * 12
+
+
+def test_engines_that_the_log_never_names_exist_under_names_of_their_own() -> None:
+    fleet = audited_fleet([request(0, "e-002", range(3)), request(1, "x", range(3))], "4")
+    assert list(fleet.names.values()) == ["e-002", "x", "unnamed-1", "unnamed-2"]
+    assert list(fleet.chosen.values()) == ["e-001", "e-002"]
+
+
+def test_a_wrong_year_is_an_error_and_not_a_simulation_of_years() -> None:
+    with pytest.raises(
+        UnreadableLogError, match=r"more than 31 days are between at 0 and at 1795946400; check times"
+    ):
+        audited_fleet([request(0, "a", range(3)), request(1795946400, "a", range(3))], "1")
