@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from controlplane.router_audit.audit import assumption_sets, audited
+from controlplane.router_audit.audit import audited
 from controlplane.router_audit.audited_fleet import audited_fleet
 from controlplane.router_audit.engine_fit import ENGINE_MODELS, fitted_engine
 from controlplane.router_audit.log_files import FORMATS, UnreadableLogError, read_log
@@ -20,6 +20,7 @@ from planning.router_audit.logged_request import LoggedRequest, RequestLog
 from routing.registry import CENTRAL_PLACEMENT
 from routing.values.counted import count
 from simulator.baselines.registry import PLACEMENTS
+from simulator.command.option_values import OptionValues
 from simulator.engine_models.engine_profile import (
     EngineProfile,
     UnreadableProfileError,
@@ -29,87 +30,57 @@ from simulator.engine_models.engine_profile import (
 )
 
 RULES = sorted(set(PLACEMENTS) - {CENTRAL_PLACEMENT})
-MAX_REQUESTS = 50_000
-_CLOSEST = "closest to the log"
 
 
 def main(argv: Sequence[str], prog: str = "audit-router") -> int:
     """Run the command line and return the exit status: 0, or 2 if the log or an option is unusable."""
     options = parser(prog).parse_args(argv)
     try:
-        source_log, requests = _requests(options)
-        report, result = _audited(options, source_log, requests)
+        text, words = _report(options)
         options.out.parent.mkdir(parents=True, exist_ok=True)
-        options.out.write_text(report, "utf-8")
+        options.out.write_text(text, "utf-8")
     except (UnreadableLogError, UnreadableProfileError, OSError) as error:
         sys.stderr.write(f"{prog}: {error}\n")
         return 2
-    sys.stdout.write(f"{result}\nReport: {options.out}\n")
+    sys.stdout.write(f"{words}\nReport: {options.out}\n")
     return 0
 
 
 def parser(prog: str) -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     made = argparse.ArgumentParser(prog=prog, description=__doc__)
-    made.add_argument(
-        "--log", type=Path, action="append", required=True, metavar="FILE|DIR",
-        help="Log of the audited router, gzipped or not. Repeat it for logs of the same requests, joined by their ids.",
-    )  # fmt: skip
-    made.add_argument(
-        "--format", choices=FORMATS, action="append", required=True, help="Format of the --log at the same position."
-    )
-    made.add_argument(
-        "--engines", required=True, metavar="N|FILE",
-        help="Number of engines, or a file that lists them: one a line, with further names in logs after its name.",
-    )  # fmt: skip
-    made.add_argument("--out", type=Path, default=Path("router-audit.html"), help="The report (default: %(default)s).")
-    made.add_argument(
-        "--profile", metavar="NAME|FILE",
-        help=f"Engine profile ({', '.join(profile_names())}, or a file). Without it, the log's times decide.",
-    )  # fmt: skip
-    made.add_argument(
-        "--rule", choices=RULES, default="round_robin",
-        help="Rule that places requests whose engine is not logged (default: %(default)s).",
-    )  # fmt: skip
-    made.add_argument(
-        "--slo", type=_positive, default=5.0, metavar="S", help="TTFT objective (default: %(default)s s)."
-    )
-    made.add_argument(
-        "--requests",
-        type=_whole,
-        default=MAX_REQUESTS,
-        metavar="N",
-        help="Audit only the first N (default: %(default)s).",
-    )
+    add, default = made.add_argument, "(default: %(default)s)"
+    add("--log", type=Path, action="append", required=True, metavar="FILE|DIR",
+        help="Log of the audited router. Repeat it for logs of the same requests, joined by their ids.")  # fmt: skip
+    add("--format", choices=FORMATS, action="append", required=True, help="Format of the --log at the same position.")
+    add("--engines", required=True, metavar="N|FILE",
+        help="Number of engines, or a file: one engine a line, with further names after its name.")  # fmt: skip
+    add("--out", type=Path, default=Path("router-audit.html"), help=f"The report {default}.")
+    add("--profile", metavar="NAME|FILE",
+        help=f"Engine profile: {', '.join(profile_names())}, or a file (default: by the log's times).")  # fmt: skip
+    add("--rule", choices=RULES, default="round_robin",
+        help=f"Rule that places requests whose engine is not logged {default}.")  # fmt: skip
+    add("--slo", default="5", metavar="S", help=f"TTFT objective in seconds {default}.")
+    add("--requests", default="50000", metavar="N", help=f"Audit only the first N requests {default}.")
     return made
 
 
-def _requests(options: argparse.Namespace) -> tuple[RequestLog, list[LoggedRequest]]:
-    """Return the log and its requests in order of arrival; raise UnreadableLogError if there are none."""
+def _report(options: argparse.Namespace) -> tuple[str, str]:
+    """Return the report and its verdict; raise UnreadableLogError or UnreadableProfileError."""
+    values = OptionValues(options)
+    slo_s, most = values.above_zero("slo"), values.whole("requests", 1)
     if len(options.log) != len(options.format):
-        raise UnreadableLogError(f"{len(options.log)} × --log, but {len(options.format)} × --format; give one for each")
-    log = RequestLog()
-    for path, file_format in zip(options.log, options.format, strict=True):
-        read_log(log, path, file_format)
-    requests = log.requests()
-    if not requests:
-        problems = [f"{where}: {reason}" for where, reason in log.problems[:3]]
-        problems += [f"{lines:,} × {what}" for what, lines in log.others.items()]
-        raise UnreadableLogError(f"no usable request in {count(log.lines, 'line')}: {'; '.join(problems)}")
-    return log, requests
-
-
-def _audited(options: argparse.Namespace, log: RequestLog, requests: Sequence[LoggedRequest]) -> tuple[str, str]:
-    """Return the report and its verdict."""
-    kept = requests[: options.requests]
+        values.problem(f"{len(options.log)} × --log, but {len(options.format)} × --format; give one for each")
+    if values.problems or slo_s is None:
+        raise UnreadableLogError("; ".join(values.problems))
+    profile = _profile(options.profile)
+    start = Assumptions(name="closest to the log", profile=profile, engine_model=ENGINE_MODELS[0], ttft_slo_s=slo_s)
+    log, requests = _requests(list(zip(options.log, options.format, strict=True)))
+    kept = requests[:most]
     fleet = audited_fleet(kept, options.engines)
-    start = Assumptions(
-        name=_CLOSEST, profile=_profile(options.profile), engine_model=ENGINE_MODELS[0], ttft_slo_s=options.slo
-    )
     # disable=None shows the bar on a terminal only.
     with tqdm(unit="run", desc="audit", disable=None) as bar:
         fit = fitted_engine(fleet, start, options.rule, given=options.profile is not None, on_step=bar.update)
-        bar.total = bar.n + len(assumption_sets(fit))
         result = audited(fleet, fit, options.rule, bar.update)
     source = AuditSource(
         log=log,
@@ -123,22 +94,21 @@ def _audited(options: argparse.Namespace, log: RequestLog, requests: Sequence[Lo
     return report_html(source, result), verdict(result)
 
 
+def _requests(logs: Sequence[tuple[Path, str]]) -> tuple[RequestLog, list[LoggedRequest]]:
+    """Return the log and its requests in order of arrival; raise UnreadableLogError if there are none."""
+    log = RequestLog()
+    for path, file_format in logs:
+        read_log(log, path, file_format)
+    requests = log.requests()
+    if not requests:
+        problems = [f"{where}: {reason}" for where, reason in log.problems[:3]]
+        problems += [f"{lines:,} × {what}" for what, lines in log.others.items()]
+        raise UnreadableLogError(f"no usable request in {count(log.lines, 'line')}: {'; '.join(problems)}")
+    return log, requests
+
+
 def _profile(given: str | None) -> EngineProfile:
     """Return the named profile, or the reference model as engines are built today: the last block is recomputed."""
     if given is None:
         return EngineProfile(recompute_last_block=True)
     return profile_named(given) if given in profile_names() else read_profile(Path(given))
-
-
-def _positive(text: str) -> float:
-    value = float(text)
-    if not 0 < value <= 3600:
-        raise argparse.ArgumentTypeError("must be above 0 and at most 3600")
-    return value
-
-
-def _whole(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError("must be at least 1")
-    return value

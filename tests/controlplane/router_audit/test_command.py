@@ -80,6 +80,10 @@ def test_a_request_with_markup_in_its_id_is_escaped(tmp_path: Path) -> None:
         (["--engines", "no-file"], "no number and no readable file"),
         (["--engines", "4", "--profile", "no-profile"], "cannot read engine profile"),
         (["--engines", "4", "--format", "nginx"], "give one for each"),
+        (
+            ["--engines", "4", "--slo", "0", "--requests", "x"],
+            "--slo: '0' is not a number above 0; --requests: 'x' is not a",
+        ),
     ],
 )
 def test_wrong_options_end_with_2_and_a_remedy(

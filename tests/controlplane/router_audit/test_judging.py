@@ -68,7 +68,5 @@ def test_engines_that_the_log_never_names_exist_under_names_of_their_own() -> No
 
 
 def test_a_wrong_year_is_an_error_and_not_a_simulation_of_years() -> None:
-    with pytest.raises(
-        UnreadableLogError, match=r"more than 31 days are between at 0 and at 1795946400; check times"
-    ):
+    with pytest.raises(UnreadableLogError, match=r"more than 31 days are between at 0 and at 1795946400; check times"):
         audited_fleet([request(0, "a", range(3)), request(1795946400, "a", range(3))], "1")
