@@ -56,7 +56,9 @@ def _read_file(log: RequestLog, file: Path, read: LineReader) -> None:
             where = name + path_and_number.removeprefix(str(file))
             log.lines += 1
             try:
-                log.add(where, read(line))
+                request = read(line)
+                request.check()
+                log.add(where, request)
             except UnusableLineError as error:
                 log.reject(where, str(error))
             except OtherLineError as error:

@@ -11,6 +11,11 @@ KEPT_PROBLEMS = 20
 BLOCK_TOKENS = 512
 """Prompt tokens per block name, as in Mooncake's traces."""
 
+_MOST = {
+    "prompt_tokens": 10_000_000, "output_tokens": 1_000_000, "cached_tokens": 10_000_000, "ttft_s": 86_400,
+    "total_s": 7 * 86_400,
+}  # fmt: skip
+
 
 class UnusableLineError(ValueError):
     """A line from which no request can be read. The message states why and what to do."""
@@ -43,6 +48,13 @@ class LoggedRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     """completed, failed, cancelled, or client_error."""
     estimated: bool = False
     """Whether `prompt_tokens` is an estimate from bytes."""
+
+    def check(self) -> None:
+        """Raise UnusableLineError if a figure is larger than any real one, which no simulation could end with."""
+        for name, most in _MOST.items():
+            value = getattr(self, name)
+            if value is not None and value > most:
+                raise UnusableLineError(f"{name} is {value:.3g}, more than {most:,}; check its unit")
 
     def merged(self, other: LoggedRequest) -> LoggedRequest:
         """Return this request with what only the other line states. A counted length replaces an estimated one."""

@@ -16,7 +16,7 @@ def dynamo_request(line: bytes) -> LoggedRequest:
     """Return the request of one `request_end` record."""
     record = json_object(line)
     if record.get("event_type") != "request_end":
-        raise OtherLineError(f"record of type {str(record.get('event_type', 'unknown'))[:40]}")
+        raise OtherLineError("record that is no request_end")
     request, replay = inner(record, "request"), inner(record, "request", "replay")
     received_s = milliseconds(request.get("request_received_ms"))
     if received_s is None:

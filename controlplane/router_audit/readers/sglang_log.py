@@ -25,33 +25,35 @@ class SglangLog:
     """Reads the lines of one file in order. Mutable: the calls of its token dump that have not ended."""
 
     def __init__(self) -> None:
-        self._calls: dict[Any, tuple[str, int]] = {}
+        self._calls: dict[str, tuple[str, int]] = {}
         """Number of a call → its request's id, and its output tokens so far."""
 
     def __call__(self, line: bytes) -> LoggedRequest:
         """Return what one line states."""
-        if _EVIDENCE in line:
+        if _EVIDENCE in line and not line.startswith(b"{"):
             return _dispatched(json_object(line[line.index(_EVIDENCE) + len(_EVIDENCE) :].strip()))
         fields = json_object(line)
         if "evidence" in fields:
             return _dispatched(json_object(str(fields["evidence"]).encode()))
-        match fields.get("kind"):
+        kind, call = fields.get("kind"), str(fields.get("call"))
+        match kind:
             case "request" if fields.get("leg") != "decode":
-                return self._request(fields)
-            case "response" if fields.get("call") in self._calls:
-                return self._response(fields)
-            case "end" if fields.get("call") in self._calls:
-                name, output_tokens = self._calls.pop(fields["call"])
+                return self._request(call, fields)
+            case "response" if call in self._calls:
+                return self._response(call, fields)
+            case "end" if call in self._calls:
+                name, output_tokens = self._calls.pop(call)
                 outcome = {"ok": "completed", "cancelled": "cancelled"}.get(str(fields.get("status")), "failed")
                 total_s = milliseconds(fields.get("t_ms"))
                 return LoggedRequest(request_id=name, output_tokens=output_tokens, total_s=total_s, outcome=outcome)
-        raise OtherLineError(f"line of kind {str(fields.get('kind') or fields.get('message') or 'unknown')[:40]}")
+        # Not by its text, which could quote a prompt.
+        raise OtherLineError("line of another kind" if "kind" in fields else "message about something else")
 
-    def _request(self, fields: dict[str, Any]) -> LoggedRequest:
+    def _request(self, call: str, fields: dict[str, Any]) -> LoggedRequest:
         name, tokens = str(fields.get("root_request_id") or fields.get("request_id")), fields.get("input_ids")
         if not isinstance(tokens, list):
             raise UnusableLineError("input_ids are missing")
-        self._calls[fields.get("call")] = name, 0
+        self._calls[call] = name, 0
         return LoggedRequest(
             request_id=name,
             arrived_s=unix_s(fields.get("t")),
@@ -61,22 +63,23 @@ class SglangLog:
             block_source="tokens",
         )
 
-    def _response(self, fields: dict[str, Any]) -> LoggedRequest:
-        name, before = self._calls[fields["call"]]
-        new = len(fields.get("token_ids") or ())
+    def _response(self, call: str, fields: dict[str, Any]) -> LoggedRequest:
+        (name, before), ids = self._calls[call], fields.get("token_ids")
+        new = len(ids) if isinstance(ids, list) else 0
         # The last message of a stream can repeat all ids.
         tokens = max(before, new) if fields.get("part") == "complete" else before + new
-        self._calls[fields["call"]] = name, tokens
+        self._calls[call] = name, tokens
         return LoggedRequest(request_id=name, ttft_s=milliseconds(fields.get("t_ms")) if tokens else None)
 
 
 def _dispatched(evidence: dict[str, Any]) -> LoggedRequest:
     """Return the dispatch in one line of the cache trace."""
     selections, at_ns = evidence.get("selections"), number(evidence.get("dispatch_timestamp_ns"))
-    if at_ns is None or not isinstance(selections, list) or not selections:
+    chosen = selections[0] if isinstance(selections, list) and selections else None
+    if at_ns is None or not isinstance(chosen, dict):
         raise OtherLineError("routing evidence without a dispatch")
     return LoggedRequest(
         request_id=str(evidence.get("root_id") or ""),
         arrived_s=at_ns / 1e9,
-        engine=address(selections[0].get("worker")),
+        engine=address(chosen.get("worker")),
     )

@@ -139,3 +139,13 @@ def test_logs_of_the_same_requests_are_joined_by_their_ids(tmp_path: Path) -> No
     assert ">Prompt length<" not in text
     assert "request of another path" in text
     assert "91 lines read" in text
+
+
+def test_no_part_of_a_prompt_is_in_the_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log, out = tmp_path / "log.csv", tmp_path / "out.html"
+    rows = [f'{number},a,"secret words {number} {"more " * 900}"' for number in range(8)]
+    log.write_text("\n".join(["time,engine,prompt", *rows, '9,a,"secret",secret', "secret,a,secret"]))
+    assert audit("--log", log, "--format", "csv", "--engines", 2, "--out", out) == 0
+    said = capsys.readouterr()
+    assert "secret" not in out.read_text() + said.out + said.err
+    assert "11 lines read, 2 of them unusable" in out.read_text()

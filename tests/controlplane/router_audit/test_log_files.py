@@ -47,6 +47,16 @@ def test_an_unreadable_file_is_named(content: bytes | None, tmp_path: Path) -> N
         read_log(RequestLog(), tmp_path / "empty", "mooncake")
 
 
+@pytest.mark.parametrize("column", ["prompt_tokens", "output_tokens", "cached_tokens", "ttft", "total"])
+def test_figures_that_no_simulation_could_end_with_are_unusable(column: str, tmp_path: Path) -> None:
+    (tmp_path / "log").write_text(f"time,session,{column}\n1,s,100000000\n")
+    log = RequestLog()
+    read_log(log, tmp_path / "log", "csv")
+    assert names(log) == []
+    assert "more than" in log.problems[0][1]
+    assert "check its unit" in log.problems[0][1]
+
+
 @pytest.mark.parametrize("name", FORMATS)
 @pytest.mark.parametrize("line", [b"\xff\xfe", b"[1, 2]", b"{}", b"null", b"{" * 5000, b'{"a": 1e999}', b"\x00"])
 def test_no_line_ends_the_reading(name: str, line: bytes, tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ def test_dynamos_replay_records_name_no_engine() -> None:
 
 
 def test_other_records_of_dynamo_are_skipped_and_wrong_ones_rejected() -> None:
-    with pytest.raises(OtherLineError, match="tool_end"):
+    with pytest.raises(OtherLineError, match="no request_end"):
         dynamo_request(json.dumps({**DYNAMO, "event_type": "tool_end"}).encode())
     with pytest.raises(UnusableLineError, match="request_received_ms"):
         dynamo_request(json.dumps({**DYNAMO, "request": {"request_id": "x"}}).encode())
@@ -130,3 +130,13 @@ def test_production_stacks_line_names_engine_and_session(wrap: Any) -> None:
     assert vllm_router_request(wrap(routed.format("None")).encode()).session == ""
     with pytest.raises(OtherLineError, match="retry"):
         vllm_router_request(wrap("Routing request r1 to http://10.0.0.2:8000 (attempt 2/3)").encode())
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"call": []}, {"token_ids": 3}, {"token_ids": None}, {"t_ms": "x"}, {"evidence": '{"selections": [3]}'}],
+    ids=str,
+)
+def test_hostile_values_in_smgs_lines_end_no_reading(change: dict[str, Any]) -> None:
+    requests = joined(SglangLog(), *({**line, **change} for line in dumped_call()), {"kind": "end", "call": {}})
+    assert len(requests) == ("evidence" not in change)
