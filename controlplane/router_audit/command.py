@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+import msgspec
 from tqdm import tqdm
 
 from controlplane.router_audit.audit import audited
@@ -16,7 +17,7 @@ from controlplane.router_audit.log_files import FORMATS, UnreadableLogError, rea
 from controlplane.router_audit.rebuild import Assumptions
 from controlplane.router_audit.report import AuditSource, report_html, verdict
 from planning.router_audit.log_gaps import log_gaps
-from planning.router_audit.logged_request import LoggedRequest, RequestLog
+from planning.router_audit.logged_request import BLOCK_TOKENS, LoggedRequest, RequestLog
 from routing.registry import CENTRAL_PLACEMENT
 from routing.values.counted import count
 from simulator.baselines.registry import PLACEMENTS
@@ -108,7 +109,10 @@ def _requests(logs: Sequence[tuple[Path, str]]) -> tuple[RequestLog, list[Logged
 
 
 def _profile(given: str | None) -> EngineProfile:
-    """Return the named profile, or the reference model as engines are built today: the last block is recomputed."""
+    """Return the named profile with a log's blocks, or the reference model, which recomputes the last block here."""
     if given is None:
         return EngineProfile(recompute_last_block=True)
-    return profile_named(given) if given in profile_names() else read_profile(Path(given))
+    profile = profile_named(given) if given in profile_names() else read_profile(Path(given))
+    # Names in logs are for blocks of that size, whatever the engines' own; the cache keeps its size.
+    blocks = max(1, profile.num_blocks * profile.block_tokens // BLOCK_TOKENS)
+    return msgspec.structs.replace(profile, block_tokens=BLOCK_TOKENS, num_blocks=blocks)

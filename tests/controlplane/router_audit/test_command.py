@@ -103,6 +103,17 @@ def test_a_log_of_another_format_ends_with_2_and_what_its_lines_are(
     assert "routed.jsonl:1: no header with a column 'time'" in capsys.readouterr().err
 
 
+def test_a_profile_with_other_blocks_keeps_its_cache_and_the_logs_hits(log: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.html"
+    options = ("--log", log, "--format", "mooncake", "--engines", 4, "--requests", 60, "--out", out)
+    assert audit(*options, "--profile", "h200-8b") == 0
+    text = out.read_text()
+    assert "from the given profile" in text
+    cached = re.findall(r">([\d,]+) cached<", text)
+    assert cached
+    assert all(int(tokens.replace(",", "")) % 512 == 0 for tokens in cached)
+
+
 def test_engines_have_further_names_in_a_file(log: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     engines, out = tmp_path / "engines.txt", tmp_path / "out.html"
     engines.write_text("one GPU-1 gpu-2\n\ntwo gpu-3 gpu-4\n")
