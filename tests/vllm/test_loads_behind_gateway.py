@@ -55,20 +55,6 @@ async def test_an_engine_loads_another_engines_blocks_by_the_gateways_order(node
         assert again["usage"]["prompt_tokens_details"]["cached_tokens"] == record.decision.hit_tokens
 
 
-async def test_a_dead_node_costs_the_load_and_not_the_response(nodes: list[Node], tmp_path: Path) -> None:
-    text = words(300, "a node that goes")
-    async with serving(nodes, tmp_path) as fleet:
-        before = fleet.node_blocks("a")
-        await fleet.only("engine-0")
-        computed, _ = await fleet.ask(text)
-        await until(lambda: fleet.node_blocks("a") > max(before, 0.0))
-        await fleet.only("engine-1")
-        await asyncio.to_thread(nodes[0].store.close)
-        answer, record = await fleet.ask(text)
-        assert answer["choices"][0]["message"]["content"] == computed["choices"][0]["message"]["content"]
-        assert record.load is None or record.load.blocks == 0
-
-
 async def test_the_next_turn_on_the_other_engine_loads_prompt_and_answer(nodes: list[Node], tmp_path: Path) -> None:
     asked = {"role": "user", "content": words(120, "a conversation that moves")}
     async with serving(nodes, tmp_path) as fleet:
@@ -85,3 +71,17 @@ async def test_the_next_turn_on_the_other_engine_loads_prompt_and_answer(nodes: 
         second, record = await fleet.ask("", messages=[*turns, {"role": "user", "content": "go on"}])
         assert record.load is not None
         assert second["usage"]["prompt_tokens_details"]["cached_tokens"] == held * BLOCK_TOKENS
+
+
+async def test_a_dead_node_costs_the_load_and_not_the_response(nodes: list[Node], tmp_path: Path) -> None:
+    text = words(300, "a node that goes")
+    async with serving(nodes, tmp_path) as fleet:
+        before = fleet.node_blocks("a")
+        await fleet.only("engine-0")
+        computed, _ = await fleet.ask(text)
+        await until(lambda: fleet.node_blocks("a") > max(before, 0.0))
+        await fleet.only("engine-1")
+        await asyncio.to_thread(nodes[0].store.close)
+        answer, record = await fleet.ask(text)
+        assert answer["choices"][0]["message"]["content"] == computed["choices"][0]["message"]["content"]
+        assert record.load is None or record.load.blocks == 0

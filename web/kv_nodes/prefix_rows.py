@@ -60,6 +60,20 @@ class PrefixRow:
     prefix: SharedPrefix
     per_s: float
     tiers: dict[str, str]
+    series: tuple[int | None, ...] = ()
+    """Copies in each minute of the last hour; None: not reported."""
+
+    @property
+    def bars(self) -> list[tuple[int, float]]:
+        """Return (minute from the left, height in percent of the most copies) of each minute with a copy."""
+        most = max(filter(None, self.series), default=1)
+        return [(minute, 100 * copies / most) for minute, copies in enumerate(self.series) if copies]
+
+    @property
+    def course(self) -> str:
+        """The series in words."""
+        known = [copies for copies in self.series if copies is not None]
+        return f"{min(known)} to {max(known)} copies in the last hour" if known else "no series yet"
 
     @property
     def tokens(self) -> int:
@@ -89,7 +103,8 @@ def prefix_rows(pools: Iterable[Pool], nodes: Sequence[str], now: float) -> list
         word = cache_locality_intake().of(pool.slug, now)
         for prefix in word.pool.prefixes if word is not None else ():
             per_s = prefix.requests / word.pool.span_s if word.pool.span_s > 0 else 0.0
-            prefixes.append(PrefixRow(pool, prefix, per_s, {node: _tier(prefix, node) for node in nodes}))
+            series = cache_locality_intake().copies(pool.slug, prefix.key, now)
+            prefixes.append(PrefixRow(pool, prefix, per_s, {node: _tier(prefix, node) for node in nodes}, series))
     return sorted(prefixes, key=lambda item: (-item.per_s, item.prefix.key))[:SHOWN]
 
 

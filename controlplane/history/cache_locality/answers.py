@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -9,6 +10,7 @@ from controlplane.history.cache_locality.intake import PoolCacheReport
 from controlplane.history.cache_locality.rings import RingLine, rings_reading
 from gateway.contracts.cache_locality_sample import EngineCacheLocality, PoolCacheLocality
 
+Copies = Callable[[str], Sequence[int | None]]
 _NO_SHARES: dict[str, Any] = {
     "rings": 0,
     "ideal": None,
@@ -46,8 +48,8 @@ def _reported_by(report: PoolCacheReport | None) -> dict[str, Any]:
     }
 
 
-def cache_locality_answer(pool: str, report: PoolCacheReport | None) -> dict[str, Any]:
-    """Return the pool's cache locality without the rings."""
+def cache_locality_answer(pool: str, report: PoolCacheReport | None, copies: Copies) -> dict[str, Any]:
+    """Return the pool's cache locality without the rings. `copies` returns a prefix's copies per minute."""
     locality = report.pool if report is not None else None
     return {
         "pool": pool,
@@ -55,7 +57,7 @@ def cache_locality_answer(pool: str, report: PoolCacheReport | None) -> dict[str
         "gateways": report.gateways if report is not None else 0,
         "block_tokens": locality.block_tokens if locality is not None else 0,
         "span_s": locality.span_s if locality is not None else 0.0,
-        "prefixes": _prefixes(locality) if locality is not None else [],
+        "prefixes": _prefixes(locality, copies) if locality is not None else [],
         "engines": [
             {**hits_answer(engine, locality.pool_id, report), "requests": engine.requests, "ttft": engine.split}
             for engine in locality.engines
@@ -93,7 +95,7 @@ def _ring_engine(line: RingLine) -> dict[str, Any]:
     }
 
 
-def _prefixes(locality: PoolCacheLocality) -> list[dict[str, Any]]:
+def _prefixes(locality: PoolCacheLocality, copies: Copies) -> list[dict[str, Any]]:
     return [
         {
             "key": prefix.key,
@@ -104,6 +106,7 @@ def _prefixes(locality: PoolCacheLocality) -> list[dict[str, Any]]:
             "share": prefix.requests / locality.requests if locality.requests else 0.0,
             "holders": list(prefix.holders),
             "key_blocks": prefix.key_blocks,
+            "copies": copies(prefix.key),
         }
         for prefix in locality.prefixes
     ]

@@ -62,6 +62,10 @@ class SharedPrefixBody(serializers.Serializer):
     share = serializers.FloatField(help_text="Share of observed requests, 0..1.")
     holders = serializers.ListField(child=serializers.CharField(), help_text="Engines that hold it, by the index.")
     key_blocks = serializers.IntegerField(help_text="Length of the placement key that ends here, in blocks; 0: none.")
+    copies = serializers.ListField(
+        child=serializers.IntegerField(allow_null=True),
+        help_text="Node managers that hold it, in each of the last 60 minutes, the current one last; null: unknown.",
+    )
 
 
 class TtftPartsShape(serializers.Serializer):
@@ -161,7 +165,9 @@ class PoolCacheLocalityView(_OfPool):
 
     def get(self, request: Request, *, slug: str) -> Response:
         """Return the shared prefixes and the engines that hold them, TTFT by part, and reported hits."""
-        return self.show(cache_locality_answer(*self.reported(slug)))
+        pool, report = self.reported(slug)
+        copies, now = cache_locality_intake().copies, time.time()
+        return self.show(cache_locality_answer(pool, report, lambda key: copies(pool, key, now)))
 
 
 class OneEngineHits(ApiView):

@@ -7,6 +7,7 @@ import threading
 from dataclasses import dataclass
 from functools import cache
 
+from controlplane.history.cache_locality.copies_series import CopiesSeries
 from controlplane.platform.bus import get_bus
 from gateway.bus.bus import Bus
 from gateway.bus.follower_bus import subscribe_to_gateways
@@ -36,12 +37,14 @@ class PoolCacheReport:
 class CacheLocalityIntake:
     """Stores samples.
 
-    Thread-safe: they arrive in the publisher's thread. Mutable state: the newest sample of each gateway.
+    Thread-safe: they arrive in the publisher's thread. Mutable state: the newest sample of each gateway, and the copies
+    of prefixes over the last hour.
     """
 
     def __init__(self, bus: Bus) -> None:
         self._lock = threading.Lock()
         self._samples: dict[str, CacheLocalitySample] = {}
+        self._copies = CopiesSeries()
         self.stop = subscribe_to_gateways(bus, TOPIC, self._receive)
         """Call this to unsubscribe."""
 
@@ -64,6 +67,11 @@ class CacheLocalityIntake:
         pool, at, name = max(reports, key=lambda report: (report[0].requests, report[2]))
         return PoolCacheReport(pool, at, name, len(reports))
 
+    def copies(self, pool_id: str, key: str, now: float) -> tuple[int | None, ...]:
+        """Return a prefix's copies in each minute of the last hour, the current one last; None: not reported."""
+        with self._lock:
+            return self._copies.of(pool_id, key, now)
+
     def _receive(self, gateway: str, value: bytes) -> None:
         try:
             sample = decode_cache_locality(value)
@@ -75,6 +83,7 @@ class CacheLocalityIntake:
                 oldest = min(self._samples, key=lambda name: self._samples[name].at)
                 del self._samples[oldest]
             self._samples[gateway] = sample
+            self._copies.note(sample)
 
 
 @cache

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -106,9 +107,14 @@ def intake_of(pool: Pool) -> CacheLocalityIntake:
         SharedPrefix("bbbbbbbb00000000", 0, 1, 5, 20, 30, ("e-01",), dram_nodes=("kv-1",), ssd_nodes=("kv-2",)),
         SharedPrefix("cccccccc00000000", -1, 0, 1, 2, 6),
     ]
+    bus.publish(TOPIC, encode_cache_locality(sample_of(pool, shared, timezone.now().timestamp())))
+    return intake
+
+
+def sample_of(pool: Pool, shared: Sequence[SharedPrefix], at: float) -> CacheLocalitySample:
+    """Return a gateway's sample with these prefixes."""
     locality = PoolCacheLocality(
         pool_id=pool.slug, placement="mooncake", policy_version=1, block_tokens=512, requests=120, sampled=120,
         span_s=60.0, engines=(), accepting=(), rings=None, keys={}, widened=0, prefixes=tuple(shared),
     )  # fmt: skip
-    bus.publish(TOPIC, encode_cache_locality(CacheLocalitySample(at=timezone.now().timestamp(), pools=(locality,))))
-    return intake
+    return CacheLocalitySample(at=at, pools=(locality,))

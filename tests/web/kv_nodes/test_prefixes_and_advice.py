@@ -9,14 +9,16 @@ from django.test import Client
 from django.utils import timezone
 
 from controlplane.fleet.models.pool import Pool
+from controlplane.history.cache_locality.copies_series import MAX_SERIES, CopiesSeries
 from controlplane.kv_nodes.models.kv_node import KvNode
 from controlplane.platform.bus import get_bus
 from controlplane.platform.models.audit_event import AuditEvent
+from gateway.contracts.cache_locality_sample import SharedPrefix
 from gateway.contracts.kv_move import REPLICAS, decode_replicas
 from routing.cost.cost_model import PrefillCost
 from tests.controlplane.kv_nodes.node_words import reported
 from tests.controlplane.trials.whatif.installation import live_and_draft
-from tests.web.kv_nodes.some_nodes import intake_of, two_nodes
+from tests.web.kv_nodes.some_nodes import intake_of, sample_of, two_nodes
 from tests.web.role_clients import client_of, make_person, make_pool
 from web.kv_nodes import prefix_rows as prefixes
 from web.kv_nodes.load_advice import least_rate, load_advice
@@ -73,6 +75,23 @@ def test_operators_set_the_copies_of_a_prefix(viewer: Client, pool: Pool) -> Non
     assert (order.pool_id, order.prefix, order.copies) == (pool.slug, key, 1)
     event = AuditEvent.objects.get(verb="kv_prefix.copies")
     assert (event.after, event.why) == ({"prefix": key, "copies": 1}, "room")
+
+
+def test_copies_of_a_prefix_are_shown_over_the_last_hour(pool: Pool) -> None:
+    series, now = CopiesSeries(), 60_000.0
+    for minutes_ago, nodes in ((70, 3), (59, 1), (2, 2), (2, 1), (0, 4)):
+        names = tuple(f"kv-{number}" for number in range(nodes))
+        shared = SharedPrefix("aaaaaaaa00000000", -1, 0, 1, 4, 90, dram_nodes=names[:1], ssd_nodes=names)
+        series.note(sample_of(pool, [shared], now - 60 * minutes_ago))
+    counted = series.of(pool.slug, "aaaaaaaa00000000", now)
+    assert (len(counted), counted[0], counted[1], counted[-3:]) == (60, 1, None, (2, None, 4))
+    row = prefixes.PrefixRow(pool, shared, 1.0, {}, counted)
+    assert row.bars == [(0, 25.0), (57, 50.0), (59, 100.0)]
+    assert row.course == "1 to 4 copies in the last hour"
+    for number in range(MAX_SERIES):
+        other = SharedPrefix(f"{number:016x}", -1, 0, 1, 4, 90)
+        series.note(sample_of(pool, [other], now))
+    assert (len(series), set(series.of(pool.slug, shared.key, now))) == (MAX_SERIES, {None})
 
 
 def test_page_reports_that_no_prefix_is_shared(pool: Pool) -> None:
