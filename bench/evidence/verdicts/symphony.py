@@ -59,7 +59,6 @@ def claims() -> dict[str, Any]:
             "users": users_at_equal_tpot(),
         },
         "latency": latency(),
-        "ours": against_ours(),
         "fig_12": {
             "tpot": within("recompute", (1.31, 1.9), USERS_13B, _MIDDLE_13B, model="13b") | _spread_13b("tpot_ms"),
             "ttft": up_to("recompute", 2.56, USERS_13B, "ttft_mean_s", model="13b") | _spread_13b("ttft_mean_s"),
@@ -134,7 +133,7 @@ def latency() -> Judged:
     figure = "norm_ms_per_token"
     measured = [ratio(row("recompute", _MIDDLE), row("symphony", _MIDDLE), figure) for row in (_headline, case)]
     verdict = judged(reproduced=all(near(one, 2.4) for one in measured), partly=min(measured) > 1 + TOLERANCE)
-    return {"users": _MIDDLE, "found": measured, "verdict": verdict}
+    return {"users": _MIDDLE, "found": measured, "ours": against_ours(), "verdict": verdict}
 
 
 def against_ours() -> dict[str, Any]:
