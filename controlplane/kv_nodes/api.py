@@ -30,6 +30,8 @@ _MAX = (1 << 63) - 1
 class KvNodeShape(ModelShape):
     """One node manager."""
 
+    eviction = serializers.CharField(read_only=True, help_text="leaf_lru or rlt; empty: as it was started.")
+    ssd_policy = serializers.CharField(read_only=True, help_text="write_through or peaks; empty: as it was started.")
     received_at = serializers.DateTimeField(source="report.received_at", read_only=True, allow_null=True, default=None)
     report = serializers.DictField(source="report.content", read_only=True, default=dict)
     metrics_url = serializers.SerializerMethodField()
@@ -153,7 +155,7 @@ class KvNodeRulesView(_Nodes, Verb):
     bodies = by_method(POST=KvNodeRules)
 
 
-class KvCopies(ChangeBody):
+class KvCopiesOrder(ChangeBody):
     """The wanted copies of one prefix."""
 
     prefix = Text(max_length=16, help_text="Key of the prefix's last block, as in cache_locality.")
@@ -174,7 +176,7 @@ class PoolKvCopies(Verb):
     noun = "pools"
     shape = KvCopiesShape
     rows = staticmethod(visible_pools)
-    bodies = by_method(POST=KvCopies)
+    bodies = by_method(POST=KvCopiesOrder)
     verb = staticmethod(set_copies)
 
 

@@ -143,7 +143,8 @@ def test_older_program_rolls_back_from_a_version_of_a_newer_one(
     client = client_of(make_person("operator", pool))
     for page in ("/policies", "/policies/p", "/policies/p?draft=2", "/policies/p/compare?from=1&to=2"):
         assert client.get(page).status_code == 200
-    assert client.post("/policies/p/roll-back", {"version": 1, "instead_of": 2}).status_code == 302
+    rolled_back = client.post("/policies/p/roll-back", {"version": 1, "instead_of": 2, "why": "not readable"})
+    assert rolled_back.status_code == 302
     (entry,) = build_snapshot(at=0.0).pools
     assert (entry.policy_version, entry.policy.ttft_slo_s) == (3, 3.0)
 
