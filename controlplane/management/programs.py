@@ -9,6 +9,7 @@ from importlib import import_module
 
 _MANIFESTS = "controlplane.manifests.command.main"
 PROGRAMS = {
+    "advise": "simulator.adviser.command",
     "apply": _MANIFESTS,
     "audit-router": "controlplane.router_audit.command",
     "completion": "controlplane.management.command_help",
@@ -47,6 +48,7 @@ GROUPS = {
     },
     "Simulate and plan": {
         "simulate": "simulate a policy on a trace",
+        "advise": "propose a better policy for a trace, or abstain",
         "simulate_regions": "compare routing policies across regions",
         "simulate_sessions": "compare systems that keep the KV caches of sessions",
         "plan_capacity": "estimate what sharing engines across regions saves",

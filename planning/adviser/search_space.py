@@ -7,11 +7,12 @@ from typing import Any
 
 import msgspec
 from msgspec import inspect
+from msgspec.structs import replace
 
 from routing.policy.dispatch_limit_document import IN_FLIGHT, PENDING
 from routing.policy.policy_document import Parameter, RoutingPolicy, Stage
 from routing.policy.setting import fixed_values
-from routing.registry import PLACEMENTS, QUEUE_ORDERS, STAGES, stage_pairs
+from routing.registry import CENTRAL_PLACEMENT, PLACEMENTS, QUEUE_ORDERS, STAGES, stage_pairs
 from routing.values.prepared_struct import prepared
 
 Point = Mapping[str, Parameter]
@@ -103,18 +104,15 @@ def policy_at(point: Point, live: RoutingPolicy) -> RoutingPolicy:
 
 
 def starting_points(live: RoutingPolicy, space: Sequence[Dimension]) -> list[Point]:
-    """Return where the search starts: each placement with the live order and with the default order, the rest live."""
+    """Return where the search starts: each placement with the live, the default, or its only order, the rest live."""
     default = RoutingPolicy()
+    placements = {stage.name: stage for stage in (default.placement, live.placement)}
+    orders = {stage.name: stage for stage in (default.order, live.order)}
     points: list[Point] = []
     for placement, order in stage_pairs():
-        orders = [item for item in (live.order, default.order) if item.name == order]
-        if len({name for _, name in stage_pairs() if _ == placement}) == 1:
-            orders = [Stage(name=order)]
-        for stage in orders:
-            known = next((one for one in (live.placement, default.placement) if one.name == placement), None)
-            policy = msgspec.structs.replace(live, placement=known or Stage(name=placement), order=stage)
-            if (point := point_of(policy, space)) not in points:
-                points.append(point)
+        if order in orders or placement == CENTRAL_PLACEMENT:
+            stages = placements.get(placement, Stage(name=placement)), orders.get(order, Stage(name=order))
+            points.append(point_of(replace(live, placement=stages[0], order=stages[1]), space))
     return points
 
 
@@ -154,16 +152,16 @@ def _dimension(field: inspect.Field, empty: Dimension, live: RoutingPolicy) -> D
         kind = kind.type
     if isinstance(kind, inspect.LiteralType):
         # msgspec sorts them, so that the order is the same everywhere.
-        return msgspec.structs.replace(empty, choices=tuple(str(value) for value in kind.values))
+        return replace(empty, choices=tuple(str(value) for value in kind.values))
     if isinstance(kind, inspect.BoolType):
-        return msgspec.structs.replace(empty, choices=(False, True))
+        return replace(empty, choices=(False, True))
     if not isinstance(kind, inspect.IntType | inspect.FloatType) or not usual:
         return None
     known = [*usual, field.default]
     if not empty.path.startswith(tuple(f"{stage}." for stage in STAGES)) or _value(live, empty.parent) in empty.when:
         known.append(_value(live, empty.path))
     whole = isinstance(kind, inspect.IntType)
-    return msgspec.structs.replace(empty, low=min(known), high=max(known), whole=whole)
+    return replace(empty, low=min(known), high=max(known), whole=whole)
 
 
 def _value(policy: RoutingPolicy, path: str) -> Any:

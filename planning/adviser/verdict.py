@@ -10,8 +10,8 @@ from planning.adviser.prediction import (
     DECIDING,
     GUARDED,
     SHARE,
+    AdviceObjective,
     GroupChange,
-    Objective,
     Practical,
     PredictedChange,
     gain_of,
@@ -21,7 +21,7 @@ from planning.adviser.trace_windows import WindowPlan
 from routing.policy.policy_document import RoutingPolicy
 
 
-class Candidate(msgspec.Struct, frozen=True, kw_only=True):
+class PolicyCandidate(msgspec.Struct, frozen=True, kw_only=True):
     """A policy that was predicted, and what it changes."""
 
     policy: RoutingPolicy
@@ -36,10 +36,10 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
 class Advice(msgspec.Struct, frozen=True, kw_only=True):
     """The result of a search: a proposal, or the reason for none, with its evidence."""
 
-    proposal: Candidate | None
+    proposal: PolicyCandidate | None
     abstains: str
     """Why there is no proposal, as one sentence; empty if there is one."""
-    rejected: tuple[Candidate, ...]
+    rejected: tuple[PolicyCandidate, ...]
     """Candidates that the search preferred and the prediction did not confirm."""
     live: RoutingPolicy
     windows: WindowPlan
@@ -59,28 +59,21 @@ def objections(changes: Sequence[PredictedChange], practical: Practical) -> tupl
     One deciding objective must improve by a practical size with its whole range on the better side. No guarded one may
     get worse by a practical size.
     """
+    gains = {item.objective.name: (item, gain_of(item.change, item.objective, practical)) for item in changes}
     made = [
         f"{item.objective.title}: worse by a practical size"
-        for item in changes
-        if item.objective.name in GUARDED and gain_of(item.change, item.objective, practical) <= -1
+        for name, (item, gain) in gains.items()
+        if name in GUARDED and gain <= -1
     ]
-    deciding = [item for item in changes if item.objective.name in DECIDING]
-    if not any(_improves(item, practical) for item in deciding):
-        best = max((gain_of(item.change, item.objective, practical) for item in deciding), default=0.0)
-        made.append(
-            "no objective improves by a practical size"
-            if best < 1
-            else "the ranges of all objectives that improve include no change"
-        )
+    improved = [item for name, (item, gain) in gains.items() if name in DECIDING and gain >= 1]
+    ends = [(item.low if item.objective.more_is_better else item.high, item.objective) for item in improved]
+    if not improved:
+        made.append("no objective improves by a practical size")
+    elif all(gain_of(end, objective, practical) <= 0 for end, objective in ends):
+        made.append("the ranges of all objectives that improve include no change")
     return tuple(made)
 
 
-def _improves(item: PredictedChange, practical: Practical) -> bool:
-    worst = item.low if item.objective.more_is_better else item.high
-    enough = gain_of(item.change, item.objective, practical) >= 1
-    return enough and gain_of(worst, item.objective, practical) > 0
-
-
-def change_words(change: float, objective: Objective) -> str:
+def change_words(change: float, objective: AdviceObjective) -> str:
     """Return a change as text: in points of a share, in percent of a time."""
     return f"{change * 100:+.1f} pt" if objective.kind == SHARE else f"{change * 100:+.1f} %"

@@ -59,6 +59,30 @@ class SimulatePlan(msgspec.Struct, frozen=True, kw_only=True):
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options to `parser` (an argparse or a Django command's parser); `plan_from` checks their values."""
+    add_run_arguments(parser)
+    add = parser.add_argument
+    add("--warmup", default="0", help="number of initial rows that no metric counts")
+    add(
+        "--automation",
+        type=Path,
+        metavar="FILE",
+        help="automation document (JSON) that replaces the policy file's: planners control the fleet, and the report "
+        "lists their plans and changes",
+    )
+    add_canary_arguments(parser)
+    add("--goodput", action="store_true", help="search for the highest rate with 90 %% of requests on time")
+    add("--all", action="store_true", help="run every placement with every order (or only the given ones)")
+    add("--seeds", default="1", help="number of seeds, starting at --seed, run in parallel; figures are means")
+    add(
+        "--transfers",
+        action="store_true",
+        help="let engines fetch KV blocks from each other if the placement does so (mooncake); no live pool does",
+    )
+    add("--series", action="store_true", help="add a time series of each engine's in-flight tokens to the report")
+
+
+def add_run_arguments(parser: argparse.ArgumentParser, default_policy: str = "no limits, exact estimates") -> None:
+    """Add the options of one run: its requests, policy, and fleet. The policy without a file is given in words."""
     add = parser.add_argument
     add(
         "trace",
@@ -78,7 +102,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--decode", metavar="N", help="number of decode engines")
     add("--qps", help="mean arrivals per second; scales all timestamps (default: as recorded)")
     add("--requests", help="number of rows to use, from the first (default: all)")
-    add("--warmup", default="0", help="number of initial rows that no metric counts")
     add("--max-input", help="maximum prompt tokens; longer prompts are cut")
     add("--engine-model", default="reference", help=f"one of {', '.join(ENGINE_MODELS)}")
     add("--profile", help=f"engine profile: {', '.join(profile_names())}, or a JSON file (default: the reference)")
@@ -92,34 +115,31 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--policy-file",
         type=Path,
-        help="policy document (JSON) as the API returns it; its automations, if any, control the fleet (default: no "
-        "limits, exact estimates)",
+        help="policy document (JSON) as the API returns it; its automations, if any, control the fleet (default: "
+        f"{default_policy})",
     )
-    add(
-        "--automation",
-        type=Path,
-        metavar="FILE",
-        help="automation document (JSON) that replaces the policy file's: planners control the fleet, and the report "
-        "lists their plans and changes",
-    )
-    add_canary_arguments(parser)
     add_gateway_arguments(parser)
-    add("--goodput", action="store_true", help="search for the highest rate with 90 %% of requests on time")
-    add("--all", action="store_true", help="run every placement with every order (or only the given ones)")
     add("--seed", default="0", help="seed of block keys (which break ties) and of generated requests")
-    add("--seeds", default="1", help="number of seeds, starting at --seed, run in parallel; figures are means")
     add("--jobs", help="maximum number of parallel processes (default: one per core)")
-    add(
-        "--transfers",
-        action="store_true",
-        help="let engines fetch KV blocks from each other if the placement does so (mooncake); no live pool does",
-    )
-    add("--series", action="store_true", help="add a time series of each engine's in-flight tokens to the report")
     add("--json", type=Path, metavar="OUT", help="file for the report")
 
 
-def plan_from(arguments: argparse.Namespace) -> SimulatePlan:
-    """Return the plan for the parsed arguments; raise SimulateOptionsError with all problems."""
+SINGLE_RUN = {
+    "warmup": "0",
+    "automation": None,
+    "canary": None,
+    "share": None,
+    "goodput": False,
+    "all": False,
+    "seeds": "1",
+    "transfers": False,
+    "series": False,
+}
+"""The values that `plan_from` expects of a parser that only has the options of one run."""
+
+
+def plan_from(arguments: argparse.Namespace, default: RoutingPolicy | None = None) -> SimulatePlan:
+    """Return the plan for the arguments, and `default` without a policy file; raise SimulateOptionsError."""
     values = OptionValues(arguments)
     settings, pattern = settings_of(arguments, values), pattern_of(arguments, values)
     profile = _profile(arguments, values)
@@ -128,7 +148,7 @@ def plan_from(arguments: argparse.Namespace) -> SimulatePlan:
         values.problem(f"--warmup: {warmup} leaves nothing of --requests {requests}")
     model = arguments.engine_model
     file_policy, automation, notes = _documents(arguments, values)
-    policies = _policies(arguments, values, profile, file_policy)
+    policies = _policies(arguments, values, profile, file_policy or default)
     canary = canary_of(arguments, values, policies, file_policy)
     if canary is not None:
         notes += canary.notes

@@ -9,7 +9,7 @@ from planning.adviser.prediction import (
     REJECTED,
     TTFT_MEAN,
     Practical,
-    RunFigures,
+    WindowFigures,
     predicted_changes,
     utility,
     worse_groups,
@@ -19,12 +19,12 @@ from planning.adviser.verdict import objections
 PRACTICAL = Practical()
 
 
-def run(on_time: float = 0.8, ttft: float = 1.0, rejected: float = 0.0, **groups: tuple[int, float]) -> RunFigures:
+def run(on_time: float = 0.8, ttft: float = 1.0, rejected: float = 0.0, **groups: tuple[int, float]) -> WindowFigures:
     figures = {ON_TIME: on_time, ON_TIME_TOKENS: on_time, REJECTED: rejected, TTFT_MEAN: ttft, "tpot_p90_s": None}
-    return RunFigures(figures=figures, groups=groups)
+    return WindowFigures(figures=figures, groups=groups)
 
 
-def changes(live: list[RunFigures], tried: list[RunFigures], seeds: int = 1) -> dict:
+def changes(live: list[WindowFigures], tried: list[WindowFigures], seeds: int = 1) -> dict:
     made = predicted_changes((live, tried), (live[:2], tried[:2]), seeds)
     return {item.objective.name: item for item in made}
 
@@ -83,7 +83,7 @@ def test_groups_that_lose_are_listed_with_the_worst_first() -> None:
         ([run(0.7, ttft=0.1)] * 3, "of requests: worse"),
     ],
 )
-def test_only_a_practical_gain_beyond_doubt_is_proposed(tried: list[RunFigures], objection: str | None) -> None:
+def test_only_a_practical_gain_beyond_doubt_is_proposed(tried: list[WindowFigures], objection: str | None) -> None:
     made = objections(list(changes([run()] * 3, tried).values()), PRACTICAL)
     assert made == () if objection is None else any(objection in sentence for sentence in made)
 

@@ -25,11 +25,11 @@ def test_busy_quiet_and_odd_windows_are_named() -> None:
     prompts[600:750] = [4000] * 150
     prompts[900:1050] = [100] * 150
     outputs[1200:1350] = [2000] * 150
-    found = {item.kind: item.first + item.warmup for item in window_plan(TIMES, prompts, outputs).search}
-    assert list(found) == [BUSIEST, TYPICAL, QUIETEST, ODD]
-    assert found[BUSIEST] == pytest.approx(600, abs=2)
-    assert found[QUIETEST] == pytest.approx(900, abs=2)
-    assert found[ODD] == pytest.approx(1200, abs=2)
+    starts = {item.kind: item.first + item.warmup for item in window_plan(TIMES, prompts, outputs).search}
+    assert list(starts) == [BUSIEST, TYPICAL, QUIETEST, ODD]
+    assert starts[BUSIEST] == pytest.approx(600, abs=2)
+    assert starts[QUIETEST] == pytest.approx(900, abs=2)
+    assert starts[ODD] == pytest.approx(1200, abs=2)
 
 
 @pytest.mark.parametrize("rows", [0, 1, 200])

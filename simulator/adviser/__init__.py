@@ -1,0 +1,1 @@
+"""Searches for a better policy by simulation: `manage.py advise`."""

@@ -1,0 +1,195 @@
+"""The search: candidates by successive halving, then the prediction of the best from windows that the search never saw.
+
+The live policy runs on the same windows with the same seeds, so that only the policies differ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from statistics import fmean
+
+import msgspec
+
+from planning.adviser.halving import FINALISTS, Rung, rungs
+from planning.adviser.prediction import (
+    ON_TIME,
+    ON_TIME_TOKENS,
+    Practical,
+    WindowFigures,
+    predicted_changes,
+    utility,
+    worse_groups,
+)
+from planning.adviser.search_space import point_of, policy_at, search_space, starting_points
+from planning.adviser.trace_windows import TraceWindow, WindowPlan, window_plan
+from planning.adviser.verdict import Advice, PolicyCandidate, objections
+from routing.policy.policy_document import RoutingPolicy
+from simulator.adviser.evaluation import BudgetSpentError, Evaluator
+from simulator.adviser.policy_sampler import PolicySampler
+from simulator.runs.run_task import RunTask, workload_of
+from simulator.workloads.arrivals import scaled_times
+
+BATCH = 8
+"""Candidates suggested at once. Constant, so that the search does not depend on the number of processes."""
+SEEDS = 2
+FIRST_RUNG_SHARE = 0.45
+SEARCH_SHARE = 0.6
+"""Shares of the budget up to the end of the first rung and of the search; the rest is for the prediction."""
+SECONDS_PER_REQUEST = 2e-4
+"""CPU time assumed for one simulated request when a search is sized; a slower host ends it before its last run."""
+
+
+class AdvicePlan(msgspec.Struct, frozen=True, kw_only=True):
+    """What to search for, and how long."""
+
+    source: RunTask
+    """The live policy on the trace."""
+    budget_s: float
+    runs: int | None
+    """Maximum number of runs; None: what the budget is expected to allow."""
+    jobs: int
+    practical: Practical
+
+
+def advise(plan: AdvicePlan, on_runs: Callable[[int], object] = lambda runs: None) -> Advice:
+    """Search and predict; return a proposal or an abstention. `on_runs` receives the number of runs so far.
+
+    Raises TraceError, WrongWorkloadError, and ShortTraceError.
+    """
+    workload = workload_of(plan.source)
+    rows = workload.rows
+    times = scaled_times(rows, plan.source.spec.qps)
+    windows = window_plan(times, workload.prompt_tokens, [row.output_length for row in rows])
+    # A trace with windows has a duration.
+    scale = times[-1] / (rows[-1].timestamp - rows[0].timestamp) * 1000
+    with Evaluator(plan.source, scale, plan.jobs, plan.budget_s) as evaluator:
+        return _Search(plan, windows, evaluator, on_runs).advice()
+
+
+class _Search:
+    """One search. Mutable state: `_tried`, all candidates, and `_cut_short`."""
+
+    def __init__(
+        self, plan: AdvicePlan, windows: WindowPlan, evaluator: Evaluator, on_runs: Callable[[int], object]
+    ) -> None:
+        self._plan = plan
+        self._live = plan.source.spec.policy
+        self._windows = windows
+        self._evaluator = evaluator
+        self._on_runs = on_runs
+        self._seeds = tuple(range(plan.source.spec.seed, plan.source.spec.seed + SEEDS))
+        self._tried: dict[bytes, RoutingPolicy] = {}
+        self._cut_short = False
+
+    def advice(self) -> Advice:
+        """Return the first finalist whose prediction holds a practical improvement."""
+        rejected: list[PolicyCandidate] = []
+        try:
+            for policy in self._finalists():
+                candidate = self._predicted(policy)
+                if not candidate.objections:
+                    return self._result(candidate, "", rejected)
+                rejected.append(candidate)
+        except BudgetSpentError as error:
+            return self._result(None, str(error), rejected)
+        if rejected:
+            return self._result(None, f"The best candidate was not confirmed: {rejected[0].objections[0]}", rejected)
+        return self._result(None, "No candidate was better than the live policy on the search windows", rejected)
+
+    def _rungs(self) -> tuple[Rung, ...]:
+        """Return the rungs of the search that leave enough runs for the prediction."""
+        plan, search = self._plan, self._windows.search
+        runs = plan.runs
+        if runs is None:
+            mean_rows = sum(item.last - item.first for item in search) / len(search)
+            runs = int(plan.budget_s / (SECONDS_PER_REQUEST * mean_rows))
+        predicting = (FINALISTS + 1) * SEEDS * (len(self._windows.predict) + len(self._windows.check))
+        steps = rungs(max(min(int(runs * SEARCH_SHARE), runs - predicting), 0), len(search))
+        if not steps:
+            raise BudgetSpentError("The budget does not suffice for a search")
+        return steps
+
+    def _finalists(self) -> list[RoutingPolicy]:
+        """Return the candidates that beat the live policy on all search windows, the best first."""
+        (first, *later), search, evaluator = self._rungs(), self._windows.search, self._evaluator
+        evaluator.limit_s = self._plan.budget_s * FIRST_RUNG_SHARE
+        ranked = self._sampled(first, search[: first.windows])
+        # The rest is reserved: a candidate without a prediction is no evidence.
+        evaluator.limit_s = self._plan.budget_s * SEARCH_SHARE
+        for rung in later:
+            ranked = self._ranked(ranked[: rung.candidates], search[: rung.windows])
+        evaluator.limit_s = self._plan.budget_s
+        return ranked[:FINALISTS]
+
+    def _sampled(self, rung: Rung, windows: Sequence[TraceWindow]) -> list[RoutingPolicy]:
+        """Run the candidates of the first rung, and return them in order of utility."""
+        space = search_space(self._live)
+        sampler = PolicySampler(space, starting_points(self._live, space), self._seeds[0])
+        live = self._run([self._live], windows)[0]
+        utilities: dict[bytes, float] = {}
+        for first in range(0, rung.candidates, BATCH):
+            points = sampler.suggest(min(BATCH, rung.candidates - first))
+            suggested = [(trial, policy_at(point, self._live)) for trial, point in points]
+            try:
+                results = self._run([policy for _, policy in suggested], windows)
+            except BudgetSpentError:
+                self._cut_short = True
+                break
+            for (trial, policy), runs in zip(suggested, results, strict=True):
+                key = msgspec.json.encode(policy)
+                self._tried[key] = policy
+                utilities[key] = utility(live, runs, self._plan.practical)
+                sampler.learn(trial, (_mean(ON_TIME, runs), _mean(ON_TIME_TOKENS, runs), utilities[key]))
+        return sorted(self._tried.values(), key=lambda policy: -utilities[msgspec.json.encode(policy)])
+
+    def _ranked(self, policies: Sequence[RoutingPolicy], windows: Sequence[TraceWindow]) -> list[RoutingPolicy]:
+        """Return the policies that beat the live one in these windows, the best first."""
+        live, *results = self._run([self._live, *policies], windows)
+        scored = [
+            (utility(live, runs, self._plan.practical), policy) for policy, runs in zip(policies, results, strict=True)
+        ]
+        # Stable: of equal candidates, the earlier.
+        return [policy for gain, policy in sorted(scored, key=lambda item: -item[0]) if gain > 0]
+
+    def _run(
+        self, policies: Sequence[RoutingPolicy], windows: Sequence[TraceWindow], seeds: int = 1
+    ) -> list[list[WindowFigures]]:
+        made = self._evaluator.figures(policies, windows, self._seeds[:seeds])
+        self._on_runs(self._evaluator.runs)
+        return made
+
+    def _predicted(self, policy: RoutingPolicy) -> PolicyCandidate:
+        """Return the candidate with its prediction, measured in the windows for checking."""
+        windows, practical = self._windows, self._plan.practical
+        live, tried = self._run([self._live, policy], windows.predict, SEEDS)
+        checks = self._run([self._live, policy], windows.check, SEEDS)
+        changes = predicted_changes((live, tried), (checks[0], checks[1]), SEEDS)
+        space = search_space(self._live)
+        before, after = point_of(self._live, space), point_of(policy, space)
+        return PolicyCandidate(
+            policy=policy,
+            settings={path: value for path, value in after.items() if before.get(path) != value},
+            changes=changes,
+            worse=worse_groups(live, tried, practical),
+            objections=objections(changes, practical),
+        )
+
+    def _result(self, proposal: PolicyCandidate | None, abstains: str, rejected: Sequence[PolicyCandidate]) -> Advice:
+        return Advice(
+            proposal=proposal,
+            abstains=abstains,
+            rejected=tuple(rejected),
+            live=self._live,
+            windows=self._windows,
+            seeds=self._seeds,
+            practical=self._plan.practical,
+            candidates=len(self._tried),
+            runs=self._evaluator.runs,
+            cpu_s=self._evaluator.cpu_s,
+            budget_s=self._plan.budget_s,
+            cut_short=self._cut_short,
+        )
+
+
+def _mean(name: str, runs: Sequence[WindowFigures]) -> float:
+    return fmean(run.figures[name] or 0.0 for run in runs)
