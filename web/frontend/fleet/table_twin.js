@@ -379,7 +379,11 @@ export class TableTwin {
     const markers = state.markers.filter((marker) => ids.includes(marker.pool_id)).reverse();
     this.#show(
       `${count(markers.length, 'moment')} marked, newest first`,
-      [[`Time, ${zoneName()}`, ''], ['Pool', ''], ['What happened', 'wrap']],
+      [
+        [`Time, ${zoneName()}`, ''],
+        ['Pool', ''],
+        ['What happened', 'wrap'],
+      ],
       markers.map((marker) => [clock(marker.at), state.pools[state.poolRow(marker.pool_id)].name, marker.text]),
     );
   }

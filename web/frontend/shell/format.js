@@ -127,7 +127,11 @@ export const zoneName = () => shownTimes().zone;
  * @param {number} at
  */
 const parts = (at) =>
-  Object.fromEntries(shownTimes().format.formatToParts(at * 1000).map(({ type, value }) => [type, value]));
+  Object.fromEntries(
+    shownTimes()
+      .format.formatToParts(at * 1000)
+      .map(({ type, value }) => [type, value]),
+  );
 
 /**
  * @param {Value} at
