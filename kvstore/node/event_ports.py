@@ -14,8 +14,10 @@ from zmq.utils.monitor import parse_monitor_message
 from kvstore.transfer.unproven import Unproven
 
 MAX_CONNECTIONS = 128
-MAX_RECEIVED_BYTES = 32 << 10
-"""Limit per connection: libzmq stores its subscriptions and any unterminated message. A gateway sends 200 bytes."""
+MAX_RECEIVED_BYTES = 8 << 10
+"""Limit per connection: libzmq stores its subscriptions and any unterminated message. A gateway sends 200 bytes, and
+reconnects after some hundred replays. libzmq stops reading after 1,000 messages, so a higher limit might not be reached.
+"""
 _HANDSHAKE_MS = 5000
 _MAX_MESSAGE_BYTES = 256
 _MAX_EVENTS = 100
