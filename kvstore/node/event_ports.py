@@ -16,7 +16,7 @@ from kvstore.transfer.unproven import Unproven
 MAX_CONNECTIONS = 128
 MAX_RECEIVED_BYTES = 8 << 10
 """Limit per connection: libzmq stores its subscriptions and any unterminated message. A gateway sends 200 bytes, and
-reconnects after some hundred replays. libzmq stops reading after 1,000 messages, so a higher limit might not be reached.
+reconnects after some hundred replays. libzmq stops reading after 1,000 messages, so more might never be received.
 """
 _HANDSHAKE_MS = 5000
 _MAX_MESSAGE_BYTES = 256
