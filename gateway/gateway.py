@@ -23,14 +23,14 @@ from gateway.base.settings import GatewaySettings
 from gateway.bus.bus import Bus, subscribe_on_loop
 from gateway.bus.snapshot_store import SnapshotStore
 from gateway.contracts.engine_report import TOPIC_PREFIX, EngineReport, decode_report
-from gateway.contracts.kv_move import MAX_ROWS, encode_orders
+from gateway.contracts.kv_move import MAX_ROWS, REPLICAS, encode_orders
 from gateway.contracts.kv_move import TOPIC as KV_ORDERS
 from gateway.contracts.rebalance_order import TOPIC_PREFIX as REBALANCE_PREFIX
 from gateway.contracts.rebalance_order import decode_order
 from gateway.contracts.snapshot import ApiKeyEntry, EngineEntry, PoolEntry, Snapshot, as_live, decode_snapshot
 from gateway.contracts.wire import UnreadableMessageError
 from gateway.kv.moves.kv_moves import MoveScheduler
-from gateway.kv.moves.replica_orders import REPLICAS, ReplicaOrders
+from gateway.kv.moves.replica_orders import ReplicaOrders
 from gateway.kv.nodes.kv_nodes import KvNodes
 from gateway.peering import Peering
 from gateway.peers.links.peer_calls import PeerCalls

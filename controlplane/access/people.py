@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from typing import Any
 from zoneinfo import available_timezones
 
@@ -116,11 +117,17 @@ PREFERENCES = {name: Person._meta.get_field(name) for name in ("time_zone", "clo
 """Fields that only their person sets and sees."""
 
 
+@cache
+def time_zones() -> frozenset[str]:
+    """Return the names of all time zones."""
+    return frozenset(available_timezones())
+
+
 def set_preferences(person: Person, changes: Mapping[str, Any]) -> Person:
     """Store how the console shows times and colors to the person, and return it. Raises InvalidFieldsError."""
     check_names(changes, PREFERENCES)
     problems = [item for name, value in changes.items() for item in _field_problems(name, value)]
-    if changes.get("time_zone", "") not in ("", *available_timezones()):
+    if changes.get("time_zone", "") not in ("", *time_zones()):
         problems.append(FieldProblem("time_zone", "Use an IANA name such as Europe/Berlin."))
     if problems:
         raise InvalidFieldsError(problems)

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from django.db.models import F, FloatField, Sum, Value
 from django.utils import timezone
 
 from controlplane.access.audit_search import visible_events
@@ -15,7 +14,7 @@ from controlplane.fleet.visibility import visible_pools
 from controlplane.incidents.models.incident import Incident
 from controlplane.platform.actor import PROGRAM, Actor
 from controlplane.platform.models.audit_event import AuditEvent
-from controlplane.request_log.decision_search import LONGEST_MS
+from controlplane.request_log.decision_search import COUNTED, LONGEST_MS, represented
 from controlplane.request_log.models.decision_index import DecisionIndex
 from planning.incidents.episodes import CLOSES_AFTER_S, Episode
 from planning.incidents.signs import FAILED, REJECTED, Outcomes
@@ -79,10 +78,9 @@ def regions_of(incident: Incident, episode: Episode, actor: Actor) -> dict[str, 
     begin_ms, end_ms = int(episode.counted_from * 1000), int(episode.counted_to * 1000)
     rows = DecisionIndex.objects.filter(
         at_ms__gte=begin_ms - LONGEST_MS, at_ms__lt=end_ms, ended_ms__gte=begin_ms, ended_ms__lt=end_ms
-    ).filter(pool__in=regions, outcome__in=("completed", "failed", "rejected"))
-    weight = Sum(Value(1.0) / F("share"), output_field=FloatField())
+    ).filter(COUNTED, pool__in=regions)
     counts: dict[str, list[float]] = {}
-    for item in rows.order_by().values("pool", "outcome", "late").annotate(count=weight):
+    for item in rows.order_by().values("pool", "outcome", "late").annotate(count=represented()):
         column = {"failed": FAILED, "rejected": REJECTED}.get(item["outcome"], int(item["late"]))
         counts.setdefault(regions[item["pool"]], [0.0] * 4)[column] += item["count"]
     return {region: (round(a), round(b), round(c), round(d)) for region, (a, b, c, d) in sorted(counts.items())}

@@ -78,7 +78,7 @@ CAUSES: dict[str, CauseWords] = {
     causes.DEMAND: CauseWords(
         lambda _: "More requests arrive than usual",
         lambda cause: (
-            f"There are {_per_s(cause, 'per_s')} instead of {_per_s(cause, 'usual_per_s')}; no tenant stands out."
+            f"There are {_per_s(cause, 'per_s')} instead of {_per_s(cause, 'usual_per_s')}; no single tenant causes it."
         ),
         "Add engines; see the Automation page.",
         "capacity",

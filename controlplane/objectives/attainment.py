@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import Any, TypeAlias
 
-from django.db.models import Case, F, FloatField, Q, QuerySet, Sum, Value, When
+from django.db.models import Case, F, Q, QuerySet, When
 
 from controlplane.fleet.models.pool import Pool
 from controlplane.history.bucket import POOL_FLOATS
@@ -23,7 +23,7 @@ from controlplane.history.store import read_past
 from controlplane.objectives.objective import Objective, targets
 from controlplane.platform.models.audit_event import AuditEvent
 from controlplane.policies.publish import PUBLISH, ROLL_BACK
-from controlplane.request_log.decision_search import ON_TIME, STATES
+from controlplane.request_log.decision_search import COUNTED, ON_TIME, STATES, represented
 from controlplane.request_log.models.decision_index import DecisionIndex
 from controlplane.usage.models.usage_rows import UsageDay
 from controlplane.usage.summary import sums
@@ -136,19 +136,16 @@ def attainment_by_part(pool: str, now: datetime) -> list[PartAttainment]:
     """
     now_ms = int(now.timestamp() * 1000)
     rows = DecisionIndex.objects.filter(pool=pool, at_ms__gte=now_ms - 24 * 3_600_000).order_by()
-    hour, weight = Q(at_ms__gte=now_ms - 3_600_000), Value(1.0) / F("share")
-    ended, met = Q(outcome__in=("completed", "failed", "rejected")), STATES[ON_TIME]
-    counted = {"day": ended, "day_met": met, "hour": hour, "hour_met": hour & met}
+    hour, met = Q(at_ms__gte=now_ms - 3_600_000), STATES[ON_TIME]
+    counted = {"day": COUNTED, "day_met": met, "hour": hour, "hour_met": hour & met}
     ranges = (When(prompt_tokens__gte=start, then=start) for start in reversed(LENGTHS))
     parts, above = [], dict[int | str, int](pairwise(LENGTHS))
     for name, key in (("tenant", F("tenant")), ("prompt_from", Case(*ranges, default=0))):
         grouped = (
-            rows.filter(ended)
+            rows.filter(COUNTED)
             .annotate(part=key)
             .values("part")
-            .annotate(
-                **{name_: Sum(weight, filter=rows_, output_field=FloatField()) for name_, rows_ in counted.items()}
-            )
+            .annotate(**{name_: represented(rows_) for name_, rows_ in counted.items()})
         )
         totals = sums(_ended(now).filter(pool=pool), "tenant") if name == "tenant" else ()
         window = {row["tenant"]: _window(row) for row in totals}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from django.db.models import Q, QuerySet
+from django.db.models import F, FloatField, Q, QuerySet, Sum, Value
 
 from controlplane.fleet.models.engine import Engine
 from controlplane.fleet.visibility import visible_pools
@@ -28,6 +28,8 @@ STATES = {
     RUNNING: Q(pk__in=()),
 }
 """Conditions of the states of requests."""
+COUNTED = Q(outcome__in=("completed", "failed", "rejected"))
+"""Condition of the requests that count for objectives: the others ended by their clients or their content."""
 _DIGEST = re.compile(r"[0-9a-f]{12}")
 _LIMITS = {
     "ttft_from": ("TTFT from", "ttft_ms__gte", 1000.0),
@@ -44,6 +46,11 @@ _CONDITIONS = {
     "ended_until": "ended_ms__lt",
 }
 _SECONDS = re.compile(r"[0-9]{1,10}(\.[0-9]{1,3})?")
+
+
+def represented(rows: Q | None = None) -> Sum:
+    """Return the number of requests that the rows represent: sampled ones count for those that were left out."""
+    return Sum(Value(1.0) / F("share"), filter=rows, output_field=FloatField())
 
 
 @dataclass(frozen=True, slots=True)

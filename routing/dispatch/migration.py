@@ -9,7 +9,7 @@ the candidates that the placement compared, so that prefixes keep their engines.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from routing.dispatch.dispatcher import Dispatcher
 from routing.ledger.reservations import Reservation
@@ -164,19 +164,19 @@ def late_where_queued(dispatcher: Dispatcher, now: float) -> list[Reservation]:
         # Requests of the central queue have no engine; those of an engine that takes no work are placed again anyway.
         if target == CENTRAL or not dispatcher.view.roster.accepting_mask >> target & 1:
             continue
-        end_s = now + dispatcher.reservations.start_s(target, now)
-        for queued in dispatcher.waiting.of(target)[:MAX_EXAMINED]:
-            end_s += queued.compute_s
-            if end_s > queued.request.deadline_s:
-                late.append(queued)
+        queued_requests = dispatcher.waiting.of(target)[:MAX_EXAMINED]
+        late += _late(queued_requests, dispatcher.reservations.start_s(target, now), now)
     return late
 
 
 def _any_late(queued_requests: Sequence[Reservation], start_s: float, now: float) -> bool:
-    """Return whether any queued request would miss its objective if they ran in this order from `start_s` on."""
+    return next(_late(queued_requests, start_s, now), None) is not None
+
+
+def _late(queued_requests: Sequence[Reservation], start_s: float, now: float) -> Iterator[Reservation]:
+    """Yield the queued requests that would miss their objective if all ran in this order from `start_s` on."""
     end_s = now + start_s
     for queued in queued_requests:
         end_s += queued.compute_s
         if end_s > queued.request.deadline_s:
-            return True
-    return False
+            yield queued

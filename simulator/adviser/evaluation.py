@@ -99,7 +99,7 @@ class Evaluator:
     ) -> list[list[WindowFigures]]:
         """Return the runs of each policy, by window and then by seed; raise BudgetSpentError.
 
-        No run starts after the budget is spent. Those under way end, and their CPU time counts.
+        No run starts after the budget is spent. Runs in progress finish, and their CPU time counts.
         """
         runs = [(policy, window, seed) for policy in policies for window in windows for seed in seeds]
         keys = [(msgspec.json.encode(policy), window.first, seed) for policy, window, seed in runs]

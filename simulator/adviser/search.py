@@ -74,6 +74,7 @@ class _Search:
     ) -> None:
         self._plan = plan
         self._live = plan.source.spec.policy
+        self._space = search_space(self._live)
         self._windows = windows
         self._evaluator = evaluator
         self._on_runs = on_runs
@@ -123,8 +124,7 @@ class _Search:
 
     def _sampled(self, rung: Rung, windows: Sequence[TraceWindow]) -> list[RoutingPolicy]:
         """Run the candidates of the first rung, and return them in order of utility."""
-        space = search_space(self._live)
-        sampler = PolicySampler(space, starting_points(self._live, space), self._seeds[0])
+        sampler = PolicySampler(self._space, starting_points(self._live, self._space), self._seeds[0])
         live = self._run([self._live], windows)[0]
         utilities: dict[bytes, float] = {}
         for first in range(0, rung.candidates, BATCH):
@@ -140,7 +140,7 @@ class _Search:
                 self._tried[key] = policy
                 utilities[key] = utility(live, runs, self._plan.practical)
                 sampler.learn(trial, (_mean(ON_TIME, runs), _mean(ON_TIME_TOKENS, runs), utilities[key]))
-        return sorted(self._tried.values(), key=lambda policy: -utilities[msgspec.json.encode(policy)])
+        return [self._tried[key] for key in sorted(self._tried, key=lambda key: -utilities[key])]
 
     def _ranked(self, policies: Sequence[RoutingPolicy], windows: Sequence[TraceWindow]) -> list[RoutingPolicy]:
         """Return the policies that beat the live one in these windows, the best first."""
@@ -164,8 +164,7 @@ class _Search:
         live, tried = self._run([self._live, policy], windows.predict, SEEDS)
         checks = self._run([self._live, policy], windows.check, SEEDS)
         changes = predicted_changes((live, tried), (checks[0], checks[1]), SEEDS)
-        space = search_space(self._live)
-        before, after = point_of(self._live, space), point_of(policy, space)
+        before, after = point_of(self._live, self._space), point_of(policy, self._space)
         return PolicyCandidate(
             policy=policy,
             settings={path: value for path, value in after.items() if before.get(path) != value},

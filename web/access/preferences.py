@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import zoneinfo
 from collections.abc import Callable, Sequence
-from functools import cache
 from typing import Any
 
 from django.conf import settings
@@ -12,7 +11,7 @@ from django.http import HttpRequest, HttpResponse
 from django.views.decorators.http import require_http_methods
 
 from controlplane.access.models.person import Clock, Person
-from controlplane.access.people import PREFERENCES, set_preferences
+from controlplane.access.people import PREFERENCES, set_preferences, time_zones
 from controlplane.access.saved_views import visible_views
 from controlplane.platform.field_problems import FieldProblem, InvalidFieldsError
 from controlplane.platform.format import clock_hours, shown_times, zone_name
@@ -42,7 +41,7 @@ def show_own_times(get_response: Answer) -> Answer:
         known = settings.SESSION_COOKIE_NAME in request.COOKIES and request.user.is_authenticated
         person = getattr(request.user, "person", None) if known else None
         wanted = (getattr(person, "time_zone", ""), request.COOKIES.get(ZONE_COOKIE, ""))
-        zone = zoneinfo.ZoneInfo(next((name for name in wanted if name in _zones()), "UTC"))
+        zone = zoneinfo.ZoneInfo(next((name for name in wanted if name in time_zones()), "UTC"))
         with shown_times(zone, twelve_hours=getattr(person, "clock", "") == Clock.HOURS_12):
             return get_response(request)
 
@@ -66,7 +65,7 @@ def own_settings(request: HttpRequest) -> HttpResponse:
                 return _saved(set_preferences(person, values))
         except InvalidFieldsError as error:
             problems = error.problems
-    zones = [FieldOption("", "The browser’s"), *(FieldOption(name, name) for name in sorted(_zones()))]
+    zones = [FieldOption("", "The browser’s"), *(FieldOption(name, name) for name in sorted(time_zones()))]
     fields = filled(form_fields(PREFERENCES, person, {"time_zone": zones}), typed_fields(request), problems)
     problem, own_views = general_problem(fields, problems), visible_views(actor)
     page = {"fields": fields, "problem": problem, "own_views": own_views, "is_admin": may(actor, Role.ADMIN)}
@@ -81,8 +80,3 @@ def _saved(person: Person) -> HttpResponse:
     else:
         answer.delete_cookie(THEME_COOKIE, samesite="Lax")
     return answer
-
-
-@cache
-def _zones() -> frozenset[str]:
-    return frozenset(zoneinfo.available_timezones())

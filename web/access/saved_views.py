@@ -26,7 +26,7 @@ def save(request: HttpRequest, view_id: int | None = None) -> HttpResponse:
         owner, query = cast("User", request.user), request.POST.get("query", "")
         view = SavedView(owner=owner, path=sent(request, "path"), query=query)
     else:
-        view = get_object_or_404(SavedView, pk__in=[one.pk for one in visible_views(actor) if one.pk == view_id])
+        view = get_object_or_404(SavedView, pk__in=[one.pk for one in visible_views(actor, pk=view_id)])
     if deleting and view_id is not None:
         done = attempted(lambda: delete_view(view, actor=actor))
     else:

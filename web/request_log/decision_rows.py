@@ -7,14 +7,23 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from django.db.models import Count, F, FloatField, QuerySet, Sum, Value
+from django.db.models import Count, F, QuerySet
 from django.db.models.functions import Cast
 
 from controlplane.fleet.models.engine import Engine
 from controlplane.platform.format import UNKNOWN, clock_time, duration, whole, zone_name
 from controlplane.platform.format import count as count_words
 from controlplane.platform.format import span as span_words
-from controlplane.request_log.decision_search import FAILED, LATE, ON_TIME, REJECTED, RUNNING, STATES, narrowed
+from controlplane.request_log.decision_search import (
+    FAILED,
+    LATE,
+    ON_TIME,
+    REJECTED,
+    RUNNING,
+    STATES,
+    narrowed,
+    represented,
+)
 from controlplane.request_log.decision_story.advice import CAUSE_WORDS
 from controlplane.request_log.decision_story.before_words import failure_title
 from controlplane.request_log.decision_story.instead import WORTH_REPORTING_S
@@ -113,7 +122,6 @@ def strip(rows: QuerySet[DecisionIndex], span: Span, now_ms: int) -> dict[str, A
 
     Sampled decisions are weighted up.
     """
-    weight = Sum(Value(1.0) / F("share"), output_field=FloatField())
     grouped = (
         narrowed(rows, span.begin_ms, span.end_ms)
         .order_by()
@@ -121,7 +129,7 @@ def strip(rows: QuerySet[DecisionIndex], span: Span, now_ms: int) -> dict[str, A
             bar=Cast((F("at_ms") - span.begin_ms) / span.bar_ms, output_field=DecisionIndex._meta.get_field("at_ms"))
         )
         .values("bar")
-        .annotate(count=weight, **{f"{state}_count": Count("pk", filter=STATES[state]) for state in MISSED})
+        .annotate(count=represented(), **{f"{state}_count": Count("pk", filter=STATES[state]) for state in MISSED})
     )
     bar_s = span.bar_ms / 1000
     counts = [

@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from django.db.models import F, FloatField, QuerySet, Sum, Value
+from django.db.models import QuerySet
 
 from controlplane.fleet.models.engine import Engine
 from controlplane.fleet.visibility import visible_pools
@@ -24,6 +24,7 @@ from controlplane.request_log.decision_search import (
     DecisionFilter,
     engine_ids,
     narrowed,
+    represented,
     search,
 )
 from controlplane.request_log.models.decision_index import DecisionIndex
@@ -66,8 +67,9 @@ def states_and_running(
 
 def _counts(rows: QuerySet[DecisionIndex], span: Span) -> dict[str, float]:
     """Return the number of ended requests by state, and of all under ""; sampled decisions are weighted up."""
-    weight = Sum(Value(1.0) / F("share"), output_field=FloatField())
-    grouped = narrowed(rows, span.begin_ms, span.end_ms).order_by().values("outcome", "late").annotate(count=weight)
+    grouped = (
+        narrowed(rows, span.begin_ms, span.end_ms).order_by().values("outcome", "late").annotate(count=represented())
+    )
     counts: dict[str, float] = dict.fromkeys(("", ON_TIME, LATE, FAILED, REJECTED), 0.0)
     for item in grouped:
         counts[state_of(item["outcome"], item["late"])] += item["count"]

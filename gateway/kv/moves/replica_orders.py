@@ -8,10 +8,9 @@ from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from gateway.base.event_log import log_event
-from gateway.contracts.kv_move import REPLICAS, decode_replicas
+from gateway.contracts.kv_move import decode_replicas
 from gateway.contracts.wire import UnreadableMessageError
 
-__all__ = ["REPLICAS", "ReplicaOrders"]
 GOOD_S = 30.0
 """An order that arrives later than this is ignored."""
 

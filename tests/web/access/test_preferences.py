@@ -102,7 +102,7 @@ def test_theme_follows_the_person_and_a_switch_of_the_browser_wins(viewer: User)
 
 
 def test_people_without_a_role_have_settings() -> None:
-    client = client_of(User.objects.create(username="nobody"))
+    client = client_of(User.objects.create(username="plain"))
     answer = client.post(SETTINGS, {"time_zone": "Asia/Tokyo", "clock": "24", "theme": ""})
     assert answer.status_code == 303, page_text(answer)
     assert Person.objects.get().time_zone == "Asia/Tokyo"

@@ -24,7 +24,7 @@ from tests.kvstore.kv_blocks import KEYRING
 from tests.patience import until
 from tests.simulated_engine import serving
 
-BLOCK, TURN = 16, "tell me about valve 7 and pump 9 in the second row of the plant, please; " * 6
+BLOCK, TURN = 16, "details about valve 7 and pump 9 in the second row of the plant, please; " * 6
 PROFILE = EngineProfile(
     block_tokens=BLOCK, num_blocks=256, recompute_last_block=True, kv_bytes_per_token=64, prefill_per_token_s=0.1
 )
