@@ -57,6 +57,9 @@ RULES = tuple(AlertRule(*row) for row in (
         f"More than {_FAILED:g} % of a pool’s requests fail within a minute.", kinds.FAILED_SHARE),
     ("Requests are rejected", _BAD, kinds.REJECTING, "HeadwayRequestsRejected",
         f"More than {_REJECTED:g} % of a pool’s requests are rejected within a minute.", kinds.REJECTED_SHARE),
+    ("Cache hits fell", _WARN, kinds.HITS_FELL, "",
+        f"The cached share of a pool’s prompt tokens is for {2 * kinds.HITS_S:.0f} s under {kinds.FELL_TO:.0%} of the "
+        f"lowest of the {kinds.HITS_WINDOWS * kinds.HITS_S:.0f} s before; with 1 request/s or more."),
     ("Engine lost", _WARN, kinds.ENGINE_LOST, "HeadwayEngineLost",
         f"An engine that served does not answer for {kinds.LOST_FOR_S:.0f} s, or its process restarted."),
     ("Engine unhealthy", _WARN, kinds.ENGINE_SICK, "",

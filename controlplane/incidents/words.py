@@ -191,6 +191,7 @@ CAUSES: dict[str, CauseWords] = {
 _MISSED = {LATE: ("is late", "are late"), FAILED: ("fails", "fail"), REJECTED: ("is rejected", "are rejected")}
 _HAD_MISSED = {LATE: ("was late", "were late"), FAILED: ("failed",) * 2, REJECTED: ("was rejected", "were rejected")}
 _TROUBLES = {
+    symptoms.HITS_FELL: "Cache hits of {} fell",
     symptoms.ENGINE_LOST: "{} was lost",
     symptoms.ENGINE_SICK: "{} is sick",
     symptoms.INDEX_BLIND: "The index of {} is blind",

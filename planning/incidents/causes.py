@@ -37,7 +37,7 @@ _SILENT = ("timed out", "produced nothing", "no answer", "no progress", "no prob
 GROWN = 1.25
 """Ratio of arrivals to the usual ones that counts as more."""
 AFTER_S = 60.0
-"""Seconds after the onset, by which it may be early, after which an event is no cause of it."""
+"""Seconds by which the onset may be early or late: an event farther from it is no cause of it."""
 BY_CHANCE = 4.0
 """Standard deviations of Poisson arrivals by which more requests must exceed the usual ones."""
 
@@ -231,10 +231,10 @@ def _flood(scene: Scene) -> list[IncidentCause]:
 def _crashed(scene: Scene) -> list[IncidentCause]:
     """An engine's process ended: it restarted, or nothing listens at its address."""
     # An engine that crashed earlier has served again since.
-    crashes = {item.subject: item for item in scene.changed("crash") if item.at >= scene.onset - 60.0}
+    crashes = {item.subject: item for item in scene.changed("crash") if item.at >= scene.onset - AFTER_S}
     matches = []
     for engine in scene.engines:
-        restarted = restarted_at(scene.log, engine, scene.onset - 60.0)
+        restarted = restarted_at(scene.log, engine, scene.onset - AFTER_S)
         gone = engine.state == "lost" and ("refused" in engine.reason or "exit" in engine.reason)
         crash = crashes.get(engine.engine_id)
         if restarted is None and not gone and crash is None:
@@ -249,7 +249,9 @@ def _crashed(scene: Scene) -> list[IncidentCause]:
 
 def _was_silent(scene: Scene, engine: EngineSigns, until: float) -> bool:
     """Return whether the engine did not answer before `until`: its later signs are then effects or the cure."""
-    earlier = (item.engines.get(engine.engine_id) for item in scene.log.readings(scene.onset - 60.0) if item.at < until)
+    earlier = (
+        item.engines.get(engine.engine_id) for item in scene.log.readings(scene.onset - AFTER_S) if item.at < until
+    )
     return any(old is not None and old.state in ("lost", "quarantined") and _is_silent(old.reason) for old in earlier)
 
 
@@ -266,7 +268,7 @@ def _frozen(scene: Scene) -> list[IncidentCause]:
     quiet = {now.engine_id for old, now in longer.engines() if now.progress == old.progress and old.running >= 2}
     matches = []
     for old, now in recent.engines():
-        if restarted_at(scene.log, now, scene.onset - 60.0) is not None or "refused" in now.reason:
+        if restarted_at(scene.log, now, scene.onset - AFTER_S) is not None or "refused" in now.reason:
             continue
         silent = _is_silent(now.reason)
         out = now.state in ("lost", "quarantined")
@@ -314,16 +316,13 @@ def _fails(scene: Scene) -> list[IncidentCause]:
 
 def _tokenizer(scene: Scene) -> list[IncidentCause]:
     """One engine returns the tokens of prompts late, and with them the decisions that wait for them."""
-    late = {now.engine_id: max(0, now.tokenizer_late - old.tokenizer_late) for old, now in scene.during.engines()}
+    late = scene.during.late_tokenizers()
     total = sum(late.values())
     if total < 5:
         return []
     engine_id = max(sorted(late), key=lambda item: late[item])
     share = late[engine_id] / total
-    usual = 0.0
-    if scene.before is not None:
-        usual = sum(max(0, now.tokenizer_late - old.tokenizer_late) for old, now in scene.before.engines())
-        usual /= scene.before.span_s
+    usual = sum(scene.before.late_tokenizers().values()) / scene.before.span_s if scene.before is not None else 0.0
     if total / scene.during.span_s < 3 * usual or share < 0.5:
         return []
     engine = scene.newest.engines[engine_id]
@@ -365,17 +364,21 @@ def _hot_prefix(scene: Scene) -> list[IncidentCause]:
 
 def _misses(scene: Scene) -> list[IncidentCause]:
     """Hits fell at once: engines evicted much more than before, or prompts do not begin as they did."""
-    now, usual = scene.during.hit_share(), scene.before.hit_share() if scene.before is not None else None
+    if scene.before is None:
+        return []
+    now, usual = scene.during.hit_share(), scene.before.hit_share()
     if now is None or usual is None or usual - now < 0.12 or now > 0.75 * usual:
         return []
-    removed, before = scene.during.removed_per_s(), scene.before.removed_per_s() if scene.before is not None else None
+    removed, before = scene.during.removed_per_s(), scene.before.removed_per_s()
     figures = {"hit": now, "usual_hit": usual}
     if removed is None or before is None:
         # Both have the same signs as far as they are visible.
         return [IncidentCause(kind=kind, score=0.5, figures=figures) for kind in (EVICTIONS, TEMPLATE)]
     figures |= {"removed_per_s": removed, "usual_removed_per_s": before}
     fall = min(0.15, usual - now)
-    if removed >= 3 * max(before, 1.0):
+    # Blocks that are computed again push out others, whatever made the requests miss.
+    pushed = max(1.0, scene.during.computed_per_s() / max(1.0, scene.before.computed_per_s()))
+    if removed >= 1.8 * pushed * max(before, 1.0):
         return [IncidentCause(kind=EVICTIONS, score=0.7 + fall, figures=figures)]
     if removed >= 1.8 * max(before, 1.0):
         return [IncidentCause(kind=kind, score=0.5, figures=figures) for kind in (EVICTIONS, TEMPLATE)]

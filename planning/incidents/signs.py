@@ -274,12 +274,25 @@ class Interval:
             if now.pool_id == self.pool_id and engine_id in first
         ]
 
-    def hit_share(self) -> float | None:
-        """Return the cached share of prompt tokens, 0..1; None with too few prompts to judge."""
+    def prompt_tokens(self) -> tuple[int, int]:
+        """Return the prompt tokens of answered requests, and those of them that were cached."""
         pairs = self.engines()
         prompt = sum(max(0, now.prompt_tokens - old.prompt_tokens) for old, now in pairs)
-        cached = sum(max(0, now.cached_tokens - old.cached_tokens) for old, now in pairs)
-        return min(1.0, cached / prompt) if prompt >= MIN_PROMPT_TOKENS else None
+        return prompt, min(prompt, sum(max(0, now.cached_tokens - old.cached_tokens) for old, now in pairs))
+
+    def hit_share(self) -> float | None:
+        """Return the cached share of prompt tokens, 0..1; None with too few prompts to judge."""
+        prompt, cached = self.prompt_tokens()
+        return cached / prompt if prompt >= MIN_PROMPT_TOKENS else None
+
+    def computed_per_s(self) -> float:
+        """Return the uncached prompt tokens per second."""
+        prompt, cached = self.prompt_tokens()
+        return (prompt - cached) / self.span_s
+
+    def late_tokenizers(self) -> dict[str, int]:
+        """Return the requests whose tokens were late, by engine id."""
+        return {now.engine_id: max(0, now.tokenizer_late - old.tokenizer_late) for old, now in self.engines()}
 
     def removed_per_s(self) -> float | None:
         """Return the blocks per second that engines evicted; None if no engine reports them."""

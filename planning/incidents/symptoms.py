@@ -25,7 +25,7 @@ from planning.incidents.signs import (
     requests,
 )
 
-BURN, FAILING, REJECTING = "burn", "failing", "rejecting"
+BURN, FAILING, REJECTING, HITS_FELL = "burn", "failing", "rejecting", "hits_fell"
 ENGINE_LOST, ENGINE_SICK, INDEX_BLIND = "engine_lost", "engine_sick", "index_blind"
 GATEWAY_LATE, NODE_LOST, LINK_DOWN, REGION_CUT, JOB_FAILING, CANARY_ABORTED = (
     "gateway_late",
@@ -52,6 +52,13 @@ CERTAIN = 4.0
 FAILED_SHARE, REJECTED_SHARE = 0.02, 0.05
 LOST_FOR_S, SICK_FOR_S, BLIND_FOR_S = 3.0, 45.0, 60.0
 AWAY_SHARE, AWAY_STILL = 0.10, 0.03
+HITS_S, HITS_WINDOWS = 20.0, 6
+"""Length of the windows in which hits are compared, and how many before a fall are its usual ones."""
+FELL_TO, FELL_STILL, FELL_BY = 0.5, 0.75, 0.1
+"""Hits fell if they are under FELL_TO of the lowest usual share, and FELL_BY below it. They are low until they reach
+FELL_STILL of a usual one."""
+MANY_PROMPTS = 20
+"""Effective number of prompts from which their hits are more than the chance of a few long ones."""
 EVENT_S = 60.0
 """Seconds for which a single event counts as a symptom."""
 SICK = ("quarantined", "degraded")
@@ -140,7 +147,47 @@ def _of_requests(
         usual = _usual(log, pool_id, column)
         if share >= (least / 2 if still else max(least, 3 * usual)) and number >= (1 if still else FEW / 2):
             matches.append(Symptom(kind=kind, pool_id=pool_id, since=_first(log, pool_id, column), share=share))
+    if _hits_fell(log, newest.at, pool_id, still=(HITS_FELL, pool_id, "") in ongoing):
+        name = newest.pools[pool_id].name
+        matches.append(Symptom(kind=HITS_FELL, pool_id=pool_id, name=name, since=newest.at - 2 * HITS_S))
     return matches
+
+
+def _hits_fell(log: SignLog, now: float, pool_id: str, *, still: bool) -> bool:
+    """Return whether the cached share of prompt tokens fell far below every one of the minutes before.
+
+    Two windows in a row must be low, and not by a few long prompts.
+    """
+    known_s = now - log.oldest_at() if still else HITS_S * (3 + HITS_WINDOWS)
+    shares = _hit_shares(log, now, pool_id, int(known_s / HITS_S))
+    lately, usual = shares[:2], [share for share in shares[3:] if share is not None]
+    if len(lately) < 2 or lately[0] is None or lately[1] is None or len(usual) < HITS_WINDOWS - 1:
+        return False
+    if still:
+        # The upper quartile: the fall itself soon has more windows than what was usual.
+        return max(lately[0], lately[1]) < FELL_STILL * sorted(usual)[3 * len(usual) // 4]
+    lowest = min(usual)
+    low = max(lately[0], lately[1]) < min(FELL_TO * lowest, lowest - FELL_BY)
+    return low and _effective_prompts(log, now - 2 * HITS_S, pool_id) >= MANY_PROMPTS
+
+
+def _effective_prompts(log: SignLog, since: float, pool_id: str) -> float:
+    """Return how many prompts of equal length would vary as much as the prompts since `since` (Kish 1965, 11.7).
+
+    Prompts of one engine between two readings count as one.
+    """
+    pairs = [pair for steps in pairwise(log.readings(since)) for pair in Interval(*steps, pool_id).engines()]
+    tokens = [max(0, now.prompt_tokens - old.prompt_tokens) for old, now in pairs]
+    return sum(tokens) ** 2 / max(1, sum(item * item for item in tokens))
+
+
+def _hit_shares(log: SignLog, now: float, pool_id: str, number: int) -> list[float | None]:
+    """Return the cached share of prompt tokens in windows up to now, newest first; None if it is not known."""
+    windows = [log.interval(pool_id, now - (row + 1) * HITS_S, now - row * HITS_S) for row in range(number)]
+    return [
+        window.hit_share() if window is not None and requests(window.outcomes()) >= 2 * FEW else None
+        for window in windows
+    ]
 
 
 def _burns(log: SignLog, pool_id: str, budget: float) -> bool:

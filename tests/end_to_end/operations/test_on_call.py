@@ -24,8 +24,8 @@ from tests.program import Program, run_to_end, running_program
 pytestmark = [pytest.mark.processes, pytest.mark.browser, pytest.mark.thorough]
 NOTIFIED_WITHIN_S, HELD_S, CLOSED_WITHIN_S = 60.0, 30.0, 360.0
 MAX_CLICKS = 3
-SETTLES_S = float(os.environ.get("WALK_SETTLES_S", "150"))
-"""Seconds of usual traffic before the first fault; what is usual must be known."""
+SETTLES_S = float(os.environ.get("WALK_SETTLES_S", "240"))
+"""Seconds of usual traffic before the first fault; what is usual must be known, and caches must be warm."""
 TABLE = os.environ.get("WALK_TABLE", "")
 """File to which each walk's figures are appended as JSON; empty: none."""
 

@@ -91,6 +91,17 @@ def template(world: World, hit: float = 0.15) -> None:
     world.hit["pool-0"], world.pool().late = hit, 0.35
 
 
+def on_time(fault: Plant) -> Plant:
+    """Return the fault without late requests."""
+
+    def quietly(world: World) -> None:
+        late = world.pool().late
+        fault(world)
+        world.pool().late = late
+
+    return quietly
+
+
 def policy(world: World) -> None:
     world.change("policy", "2", "v2 live")
     world.pool().late = 0.3
@@ -145,6 +156,8 @@ FAULTS: dict[str, tuple[Plant, str, str]] = {
     "smaller eviction wave": (lambda world: evictions(world, 4.5), "eviction_wave", ""),
     "template change": (template, "template_changed", ""),
     "partial template change": (lambda world: template(world, 0.35), "template_changed", ""),
+    "eviction wave in time": (on_time(evictions), "eviction_wave", ""),
+    "template change in time": (on_time(template), "template_changed", ""),
     "policy change": (policy, "policy_changed", "2"),
     "scale-down": (scaled_down, "engines_removed", ""),
     "lost node": (node, "node_lost", "kv-1"),
@@ -285,6 +298,17 @@ def test_hits_that_fall_without_reports_of_evictions_are_unsure() -> None:
             world.engine(number, removed_blocks=None)
 
     episode = planted(unreported, "one pool").memory.episodes[0]
+    assert {cause.kind for cause in episode.causes[:2]} == {"eviction_wave", "template_changed"}
+    assert not episode.certain
+
+
+def test_evictions_that_the_missing_hits_explain_are_no_evidence_of_a_wave() -> None:
+    def recomputed(world: World) -> None:
+        template(world, 0.05)
+        # Blocks that are computed again push out as many more.
+        world.removed_per_s["pool-0"] *= 2.5
+
+    episode = planted(recomputed, "one pool").memory.episodes[0]
     assert {cause.kind for cause in episode.causes[:2]} == {"eviction_wave", "template_changed"}
     assert not episode.certain
 

@@ -162,6 +162,36 @@ def test_two_quiet_hours_with_bursts_and_little_traffic_open_nothing(seed: int) 
     assert world.run(7200) == []
 
 
+@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("rate", [1.5, 6.0])
+def test_prompts_of_very_different_lengths_open_nothing_in_two_quiet_hours(seed: int, rate: float) -> None:
+    world = World(seed=seed, rate=rate, engines=3)
+    world.pool().tail = 1.5
+    world.hit["pool-0"] = 0.5
+    assert world.run(7200, every=4) == []
+
+
+def test_hits_that_fall_open_an_episode_that_hits_no_request_and_closes_when_they_return() -> None:
+    world = World(seed=4)
+    world.run(300)
+    world.hit["pool-0"] = 0.1
+    news = world.run(90)
+    assert [item.kind for item in news] == ["opened", "cause"][: len(news)]
+    (episode,) = world.memory.episodes
+    assert [item.kind for item in episode.symptoms] == ["hits_fell"]
+    assert episode.hit == {}
+    world.hit["pool-0"] = 0.7
+    assert [item.kind for item in world.run(240)] == ["closed"]
+
+
+def test_a_lasting_fall_becomes_the_usual_share() -> None:
+    world = World(seed=4)
+    world.run(300)
+    world.hit["pool-0"] = 0.1
+    world.run(1500)
+    assert [item.kind for item in world.news if item.kind != "cause"] == ["opened", "closed"]
+
+
 def test_lateness_of_a_starting_fleet_is_no_incident_and_lasting_lateness_is_one() -> None:
     world = World(seed=8)
     world.away_per_s = 0.2

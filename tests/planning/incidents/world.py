@@ -27,6 +27,8 @@ class Pool:
     rejected: float = 0.0
     tenants: dict[str, float] = field(default_factory=lambda: {"acme": 5.0, "lumen": 3.0, "orbita": 2.0})
     waiting: int = 3
+    tail: float = 0.0
+    """Standard deviation of the logarithm of prompt lengths, whose hits are then all or nothing; 0: alike."""
     prefixes: dict[str, float] = field(default_factory=lambda: {"aa": 0.10, "bb": 0.08})
     counts: dict[str, dict[str, list[int]]] = field(default_factory=lambda: {ALL: {"": [0, 0, 0, 0]}})
 
@@ -122,7 +124,10 @@ class World:
             engine = rng.choice(serving) if serving else None
             if engine is None or engine.engine_id in self.stopped:
                 continue
-            prompt = rng.randrange(200, 4_000)
+            prompt, cached = rng.randrange(200, 4_000), self.hit[pool.name] * rng.uniform(0.8, 1.0)
+            if pool.tail:
+                prompt = min(120_000, round(rng.lognormvariate(7.0, pool.tail)))
+                cached = 0.95 if rng.random() < self.hit[pool.name] else 0.0
             now = self.engines[engine.engine_id]
             self.engines[engine.engine_id] = msgspec.structs.replace(
                 now,
@@ -132,7 +137,7 @@ class World:
                 slowness_samples=20,
                 in_flight_s=now.in_flight_s if now.in_flight_s > 5 else rng.uniform(0.1, 1.2),
                 prompt_tokens=now.prompt_tokens + prompt,
-                cached_tokens=now.cached_tokens + round(prompt * self.hit[pool.name] * rng.uniform(0.8, 1.0)),
+                cached_tokens=now.cached_tokens + round(prompt * cached),
                 removed_blocks=now.removed_blocks and now.removed_blocks + round(self.removed_per_s[pool.name]),
             )
 
