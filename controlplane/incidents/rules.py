@@ -58,12 +58,17 @@ RULES = tuple(AlertRule(*row) for row in (
     ("Requests are rejected", _BAD, kinds.REJECTING, "HeadwayRequestsRejected",
         f"More than {_REJECTED:g} % of a pool’s requests are rejected within a minute.", kinds.REJECTED_SHARE),
     ("Cache hits fell", _WARN, kinds.HITS_FELL, "",
-        f"The cached share of a pool’s prompt tokens is for {2 * kinds.HITS_S:.0f} s under {kinds.FELL_TO:.0%} of the "
-        f"lowest of the {kinds.HITS_WINDOWS * kinds.HITS_S:.0f} s before; with 1 request/s or more."),
+        f"The cached share of a pool’s prompt tokens is for {2 * kinds.CACHE_S:.0f} s under {kinds.FELL_TO:.0%} of the "
+        f"lowest of the {kinds.USUAL_WINDOWS * kinds.CACHE_S:.0f} s before; with 1 request/s or more."),
+    ("Evictions rose", _WARN, kinds.EVICTING, "",
+        f"For {2 * kinds.CACHE_S:.0f} s, engines evict {kinds.EVICTED_SHARE:g} × the tokens that requests may have "
+        f"added, and {kinds.EVICTED_TIMES:g} × as large a share as in the {kinds.USUAL_WINDOWS * kinds.CACHE_S:.0f} s "
+        "before."),
     ("Engine lost", _WARN, kinds.ENGINE_LOST, "HeadwayEngineLost",
         f"An engine that served does not answer for {kinds.LOST_FOR_S:.0f} s, or its process restarted."),
     ("Engine unhealthy", _WARN, kinds.ENGINE_SICK, "",
-        f"An engine is {' or '.join(sorted(kinds.SICK))} for {kinds.SICK_FOR_S:.0f} s, without being on probation."),
+        f"An engine is quarantined for {kinds.QUARANTINED_FOR_S:.0f} s, or degraded for {kinds.DEGRADED_FOR_S:.0f} s, "
+        "without being on probation."),
     ("Prefix index blind", _WARN, kinds.INDEX_BLIND, "HeadwayIndexNotTrusted",
         f"The prefix index of an engine, exact before, is blind for {kinds.BLIND_FOR_S:.0f} s."),
     ("Gateway late", _WARN, kinds.GATEWAY_LATE, "HeadwayGatewayLate",

@@ -228,5 +228,8 @@ def _engine_signs(engine: EngineSample) -> EngineSigns:
         prompt_tokens=engine.prompt_tokens_total,
         cached_tokens=engine.cached_tokens_total,
         tokenizer_late=faults.tokenizer_late if faults is not None else 0,
+        dispatched_tokens=engine.dispatched_tokens_total,
+        dispatched_hits=engine.dispatched_hits_total,
         removed_blocks=faults.evictions if faults is not None else None,
+        block_tokens=engine.block_tokens or 0,
     )

@@ -43,7 +43,10 @@ def _reported(cause: IncidentCause) -> str:
 
 
 def _hits(cause: IncidentCause) -> str:
-    return f"Hits fell from {percent(cause.figures.get('usual_hit'))} to {percent(cause.figures.get('hit'))}"
+    usual, now = cause.figures.get("usual_hit"), cause.figures.get("hit")
+    if usual is not None and now is not None and now >= usual - 0.05:
+        return f"hits are at {percent(now)}, as usual"
+    return f"hits fell from {percent(usual)} to {percent(now)}"
 
 
 def _removed(cause: IncidentCause) -> str:
@@ -138,13 +141,13 @@ CAUSES: dict[str, CauseWords] = {
     ),
     causes.EVICTIONS: CauseWords(
         lambda _: "Engines evict the prefixes that requests need",
-        lambda cause: f"{_hits(cause)}; {_removed(cause)}.",
+        lambda cause: sentence(f"{_removed(cause)}; {_hits(cause)}"),
         "Add engines or KV memory: the engines have too little for this traffic.",
         "capacity",
     ),
     causes.TEMPLATE: CauseWords(
         lambda _: "Prompts begin differently than before",
-        lambda cause: f"{_hits(cause)} at once; {_removed(cause)}.",
+        lambda cause: sentence(f"{_hits(cause)} at once; {_removed(cause)}"),
         "Ask who changed a prompt template; put what varies at the prompt's end.",
     ),
     causes.POLICY: CauseWords(
@@ -192,6 +195,7 @@ _MISSED = {LATE: ("is late", "are late"), FAILED: ("fails", "fail"), REJECTED: (
 _HAD_MISSED = {LATE: ("was late", "were late"), FAILED: ("failed",) * 2, REJECTED: ("was rejected", "were rejected")}
 _TROUBLES = {
     symptoms.HITS_FELL: "Cache hits of {} fell",
+    symptoms.EVICTING: "Engines of {} evict far more blocks than usual",
     symptoms.ENGINE_LOST: "{} was lost",
     symptoms.ENGINE_SICK: "{} is sick",
     symptoms.INDEX_BLIND: "The index of {} is blind",

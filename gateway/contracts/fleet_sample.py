@@ -161,6 +161,9 @@ class EngineSample(msgspec.Struct, frozen=True, kw_only=True):
     """Cached tokens that the engine reported per request, summed since the gateway started."""
     predicted_tokens_total: int = 0
     """Cached tokens that the decisions on the same requests predicted."""
+    dispatched_tokens_total: int = 0
+    dispatched_hits_total: int = 0
+    """Prompt tokens of the requests dispatched to it, and those of them that it was believed to hold."""
     index_trust: str
     """exact, degraded or blind."""
     report_age_s: float | None

@@ -317,6 +317,7 @@ def _engine_sample(
 ) -> EngineSample:
     entry = engine.entry
     prompt, cached = pool.traffic.totals(entry.engine_id)
+    dispatched, hits = pool.progress.dispatched_tokens(entry.engine_id)
     trust = engine.index_trust(by_dispatches=pool.fed_by_dispatches(engine))
     return EngineSample(
         engine_id=entry.engine_id,
@@ -335,6 +336,8 @@ def _engine_sample(
         prompt_tokens_total=prompt,
         cached_tokens_total=cached,
         predicted_tokens_total=pool.traffic.predicted(entry.engine_id),
+        dispatched_tokens_total=dispatched,
+        dispatched_hits_total=hits,
         index_trust=trust.grade,
         index_trust_reason=trust.reason,
         block_tokens=engine.report.block_size if engine.report is not None else None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections import deque
 from collections.abc import Iterable, Sequence
@@ -41,10 +42,15 @@ class EngineSpeed:
         self._first_tokens: deque[_Sample] = deque(maxlen=MAX_SAMPLES)
         self._tpot: deque[tuple[float, float]] = deque(maxlen=MAX_SAMPLES)
 
-    def expects(self, prefill_s: float, now: float) -> float:
-        """Record a prefill sent to the engine. Return the expected seconds to its first token, including work ahead."""
+    def expects(self, prefill_s: float, now: float, ahead_s: float = math.inf) -> float:
+        """Record a prefill sent to the engine. Return the expected seconds to its first token, including work ahead.
+
+        `ahead_s`: the prefills without a first token; infinite if it is not known. Without it, prefills
+        that took less than their estimate would count as work ahead for minutes.
+        """
         # No max(): every dispatch runs this.
-        self._ready_s = (self._ready_s if self._ready_s > now else now) + prefill_s
+        ready_s = self._ready_s if self._ready_s < now + ahead_s else now + ahead_s
+        self._ready_s = (ready_s if ready_s > now else now) + prefill_s
         return self._ready_s - now
 
     def first_token(self, took_s: float, expected_s: float, now: float) -> None:

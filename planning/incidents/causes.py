@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import msgspec
 
 from planning.incidents.signs import ALL, NONE, Change, EngineSigns, FleetSigns, Interval, Outage, SignLog, requests
-from planning.incidents.symptoms import restarted_at
+from planning.incidents.symptoms import EVICTED_SHARE, EVICTED_TIMES, restarted_at
 
 GATEWAY, FLOOD, DEMAND = "gateway_starved", "tenant_flood", "more_requests"
 CRASHED, FROZEN, LOST, SLOW, FAILS = "engine_crashed", "engine_frozen", "engine_lost", "engine_slow", "engine_fails"
@@ -131,11 +131,8 @@ def ranked(causes: Iterable[IncidentCause]) -> list[IncidentCause]:
 
     Those whose signs a certain stronger cause explains have a lower score.
     """
-    best: dict[tuple[str, str], IncidentCause] = {}
-    for cause in causes:
-        known = best.get(cause.identity)
-        if cause.score >= LISTED and (known is None or cause.score > known.score):
-            best[cause.identity] = cause
+    listed = sorted((cause for cause in causes if cause.score >= LISTED), key=lambda cause: cause.score)
+    best = {cause.identity: cause for cause in listed}
     return sorted(_yielding([*best.values()]), key=lambda cause: (-round(cause.score, 2), cause.kind, cause.subject))
 
 
@@ -363,24 +360,27 @@ def _hot_prefix(scene: Scene) -> list[IncidentCause]:
 
 
 def _misses(scene: Scene) -> list[IncidentCause]:
-    """Hits fell at once: engines evicted much more than before, or prompts do not begin as they did."""
+    """Engines evicted much more than before; or hits fell at once, because prompts do not begin as they did."""
     if scene.before is None:
         return []
-    now, usual = scene.during.hit_share(), scene.before.hit_share()
+    now, usual = scene.during.expected_share(), scene.before.expected_share()
+    if now is None or usual is None or now > 0.75 * usual:
+        now, usual = scene.during.reported_share(), scene.before.reported_share()
+    removed, before = scene.during.removed_per_s(), scene.before.removed_per_s()
+    fall = min(0.15, usual - now) if now is not None and usual is not None else 0.0
+    figures = {} if now is None or usual is None else {"hit": now, "usual_hit": usual}
+    if removed is not None and before is not None:
+        figures |= {"removed_per_s": removed, "usual_removed_per_s": before}
+    evicted, usually = scene.during.evicted_share() or 0.0, scene.before.evicted_share()
+    if usually is not None and evicted >= max(EVICTED_SHARE, EVICTED_TIMES * usually):
+        return [IncidentCause(kind=EVICTIONS, score=0.75 + max(0.0, fall), figures=figures)]
     if now is None or usual is None or usual - now < 0.12 or now > 0.75 * usual:
         return []
-    removed, before = scene.during.removed_per_s(), scene.before.removed_per_s()
-    figures = {"hit": now, "usual_hit": usual}
-    if removed is None or before is None:
-        # Both have the same signs as far as they are visible.
-        return [IncidentCause(kind=kind, score=0.5, figures=figures) for kind in (EVICTIONS, TEMPLATE)]
-    figures |= {"removed_per_s": removed, "usual_removed_per_s": before}
-    fall = min(0.15, usual - now)
     # Blocks that are computed again push out others, whatever made the requests miss.
     pushed = max(1.0, scene.during.computed_per_s() / max(1.0, scene.before.computed_per_s()))
-    if removed >= 1.8 * pushed * max(before, 1.0):
+    if removed is not None and before is not None and removed >= 1.8 * pushed * max(before, 1.0):
         return [IncidentCause(kind=EVICTIONS, score=0.7 + fall, figures=figures)]
-    if removed >= 1.8 * max(before, 1.0):
+    if removed is None or before is None or removed >= 1.8 * max(before, 1.0):
         return [IncidentCause(kind=kind, score=0.5, figures=figures) for kind in (EVICTIONS, TEMPLATE)]
     return [IncidentCause(kind=TEMPLATE, score=0.7 + fall, figures=figures)]
 

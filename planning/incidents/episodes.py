@@ -19,7 +19,7 @@ from planning.incidents.symptoms import FLEET_WIDE, GATEWAY_LATE, OF_REQUESTS, S
 
 _HITS_NOTHING = {
     troubles.NODE_LOST, troubles.LINK_DOWN, troubles.REGION_CUT, troubles.JOB_FAILING, troubles.CANARY_ABORTED,
-    troubles.HITS_FELL,
+    troubles.HITS_FELL, troubles.EVICTING,
 }  # fmt: skip
 """Symptoms that hit no request by themselves."""
 CLOSES_AFTER_S = 120.0

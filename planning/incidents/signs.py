@@ -110,10 +110,16 @@ class EngineSigns(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     trust: str = "exact"
     prompt_tokens: int = 0
     cached_tokens: int = 0
+    """Of completed requests, as the engine reports them."""
+    dispatched_tokens: int = 0
+    dispatched_hits: int = 0
+    """Prompt tokens of dispatched requests, and those of them that it was believed to hold."""
     tokenizer_late: int = 0
     """Requests whose tokens this engine returned late."""
     removed_blocks: int | None = None
     """Blocks that the engine evicted; None: not reported."""
+    block_tokens: int = 0
+    """Tokens of one of them; 0: unknown."""
 
 
 class PoolSigns(msgspec.Struct, frozen=True, kw_only=True):
@@ -274,21 +280,44 @@ class Interval:
             if now.pool_id == self.pool_id and engine_id in first
         ]
 
-    def prompt_tokens(self) -> tuple[int, int]:
-        """Return the prompt tokens of answered requests, and those of them that were cached."""
+    def dispatched_tokens(self) -> tuple[int, int]:
+        """Return the prompt tokens of dispatched requests, and those of them that hit by the index."""
+        pairs = self.engines()
+        prompt = sum(max(0, now.dispatched_tokens - old.dispatched_tokens) for old, now in pairs)
+        return prompt, min(prompt, sum(max(0, now.dispatched_hits - old.dispatched_hits) for old, now in pairs))
+
+    def expected_share(self) -> float | None:
+        """Return the share of prompt tokens that hit by the index, 0..1; None with too few prompts to judge."""
+        prompt, hit = self.dispatched_tokens()
+        return hit / prompt if prompt >= MIN_PROMPT_TOKENS else None
+
+    def reported_share(self) -> float | None:
+        """Return the cached share of prompt tokens by completed requests, 0..1; None with too few to judge."""
         pairs = self.engines()
         prompt = sum(max(0, now.prompt_tokens - old.prompt_tokens) for old, now in pairs)
-        return prompt, min(prompt, sum(max(0, now.cached_tokens - old.cached_tokens) for old, now in pairs))
-
-    def hit_share(self) -> float | None:
-        """Return the cached share of prompt tokens, 0..1; None with too few prompts to judge."""
-        prompt, cached = self.prompt_tokens()
-        return cached / prompt if prompt >= MIN_PROMPT_TOKENS else None
+        cached = sum(max(0, now.cached_tokens - old.cached_tokens) for old, now in pairs)
+        return min(1.0, cached / prompt) if prompt >= MIN_PROMPT_TOKENS else None
 
     def computed_per_s(self) -> float:
-        """Return the uncached prompt tokens per second."""
-        prompt, cached = self.prompt_tokens()
-        return (prompt - cached) / self.span_s
+        """Return the prompt tokens per second that missed by the index."""
+        prompt, hit = self.dispatched_tokens()
+        return (prompt - hit) / self.span_s
+
+    def evicted_share(self) -> float | None:
+        """Return evicted tokens over those that requests may have added; None with too few, or if it is not known.
+
+        Requests add at most their prompts and what they generate, so that a steady share is at most one. Chunks of
+        several tokens count as one.
+        """
+        pairs = [pair for pair in self.engines() if pair[1].block_tokens]
+        removed = [
+            max(0, now.removed_blocks - old.removed_blocks) * now.block_tokens
+            for old, now in pairs
+            if now.removed_blocks is not None and old.removed_blocks is not None
+        ]
+        prompt, _ = self.dispatched_tokens()
+        added = prompt + sum(max(0, now.progress - old.progress) for old, now in pairs)
+        return sum(removed) / added if removed and added >= MIN_PROMPT_TOKENS else None
 
     def late_tokenizers(self) -> dict[str, int]:
         """Return the requests whose tokens were late, by engine id."""

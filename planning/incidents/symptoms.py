@@ -7,7 +7,7 @@ a minimum number of requests and a significant excess: at low traffic a few late
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Sequence
 from itertools import pairwise
 
 import msgspec
@@ -25,7 +25,8 @@ from planning.incidents.signs import (
     requests,
 )
 
-BURN, FAILING, REJECTING, HITS_FELL = "burn", "failing", "rejecting", "hits_fell"
+BURN, FAILING, REJECTING = "burn", "failing", "rejecting"
+HITS_FELL, EVICTING = "hits_fell", "evictions_rose"
 ENGINE_LOST, ENGINE_SICK, INDEX_BLIND = "engine_lost", "engine_sick", "index_blind"
 GATEWAY_LATE, NODE_LOST, LINK_DOWN, REGION_CUT, JOB_FAILING, CANARY_ABORTED = (
     "gateway_late",
@@ -50,13 +51,15 @@ FEW = 10
 CERTAIN = 4.0
 """Standard deviations by which missed requests must exceed the error budget."""
 FAILED_SHARE, REJECTED_SHARE = 0.02, 0.05
-LOST_FOR_S, SICK_FOR_S, BLIND_FOR_S = 3.0, 45.0, 60.0
+LOST_FOR_S, QUARANTINED_FOR_S, DEGRADED_FOR_S, BLIND_FOR_S = 3.0, 15.0, 45.0, 60.0
 AWAY_SHARE, AWAY_STILL = 0.10, 0.03
-HITS_S, HITS_WINDOWS = 20.0, 6
-"""Length of the windows in which hits are compared, and how many before a fall are its usual ones."""
-FELL_TO, FELL_STILL, FELL_BY = 0.5, 0.75, 0.1
+CACHE_S, USUAL_WINDOWS = 20.0, 6
+"""Length of the windows in which hits and evictions are compared, and how many before are the usual ones."""
+FELL_TO, FELL_STILL, FELL_BY = 0.4, 0.75, 0.1
 """Hits fell if they are under FELL_TO of the lowest usual share, and FELL_BY below it. They are low until they reach
 FELL_STILL of a usual one."""
+EVICTED_SHARE, EVICTED_TIMES = 1.5, 3.0
+"""Evicted tokens over those that requests may have added, and over the highest usual share, from which they rose."""
 MANY_PROMPTS = 20
 """Effective number of prompts from which their hits are more than the chance of a few long ones."""
 EVENT_S = 60.0
@@ -147,47 +150,66 @@ def _of_requests(
         usual = _usual(log, pool_id, column)
         if share >= (least / 2 if still else max(least, 3 * usual)) and number >= (1 if still else FEW / 2):
             matches.append(Symptom(kind=kind, pool_id=pool_id, since=_first(log, pool_id, column), share=share))
-    if _hits_fell(log, newest.at, pool_id, still=(HITS_FELL, pool_id, "") in ongoing):
-        name = newest.pools[pool_id].name
-        matches.append(Symptom(kind=HITS_FELL, pool_id=pool_id, name=name, since=newest.at - 2 * HITS_S))
+    name = newest.pools[pool_id].name
+    for kind, is_bad in ((HITS_FELL, _hits_fell), (EVICTING, _evicting)):
+        if is_bad(log, newest.at, pool_id, still=(kind, pool_id, "") in ongoing):
+            matches.append(Symptom(kind=kind, pool_id=pool_id, name=name, since=newest.at - 2 * CACHE_S))
     return matches
 
 
 def _hits_fell(log: SignLog, now: float, pool_id: str, *, still: bool) -> bool:
     """Return whether the cached share of prompt tokens fell far below every one of the minutes before.
 
-    Two windows in a row must be low, and not by a few long prompts.
+    The index knows it at the dispatch, an engine whose index is blind at the end of its requests. Two windows in a row
+    must be low, and not by a few long prompts.
     """
-    known_s = now - log.oldest_at() if still else HITS_S * (3 + HITS_WINDOWS)
-    shares = _hit_shares(log, now, pool_id, int(known_s / HITS_S))
-    lately, usual = shares[:2], [share for share in shares[3:] if share is not None]
-    if len(lately) < 2 or lately[0] is None or lately[1] is None or len(usual) < HITS_WINDOWS - 1:
-        return False
-    if still:
+    windows = _windows(log, now, pool_id, now - log.oldest_at() if still else CACHE_S * (3 + USUAL_WINDOWS))
+    for share_of in (Interval.expected_share, Interval.reported_share):
+        lately, usual = _compared(windows, share_of)
+        if not lately or not usual:
+            continue
         # The upper quartile: the fall itself soon has more windows than what was usual.
-        return max(lately[0], lately[1]) < FELL_STILL * sorted(usual)[3 * len(usual) // 4]
-    lowest = min(usual)
-    low = max(lately[0], lately[1]) < min(FELL_TO * lowest, lowest - FELL_BY)
-    return low and _effective_prompts(log, now - 2 * HITS_S, pool_id) >= MANY_PROMPTS
+        if still and max(lately) < FELL_STILL * sorted(usual)[3 * len(usual) // 4]:
+            return True
+        low = max(lately) < min(FELL_TO * min(usual), min(usual) - FELL_BY)
+        if low and _effective_prompts(log, now - 2 * CACHE_S, pool_id) >= MANY_PROMPTS:
+            return True
+    return False
+
+
+def _evicting(log: SignLog, now: float, pool_id: str, *, still: bool) -> bool:
+    """Return whether engines evict more than requests can push out, and much more than in the minutes before."""
+    windows = _windows(log, now, pool_id, CACHE_S * (3 + USUAL_WINDOWS))
+    lately, usual = _compared(windows, Interval.evicted_share)
+    if not lately or not (still or usual):
+        return False
+    return min(lately) >= (EVICTED_SHARE if still else max(EVICTED_SHARE, EVICTED_TIMES * max(usual)))
+
+
+def _windows(log: SignLog, now: float, pool_id: str, span_s: float) -> list[Interval | None]:
+    """Return the windows of the last `span_s` seconds, newest first; None for one with too few requests to judge."""
+    ends = [now - row * CACHE_S for row in range(int(span_s / CACHE_S))]
+    windows = [log.interval(pool_id, end - CACHE_S, end) for end in ends]
+    return [item if item is not None and requests(item.outcomes()) >= 2 * FEW else None for item in windows]
+
+
+def _compared(
+    windows: Sequence[Interval | None], share_of: Callable[[Interval], float | None]
+) -> tuple[list[float], list[float]]:
+    """Return the shares of the last two windows and the usual ones before; each is empty if it is not known."""
+    shares = [share_of(item) if item is not None else None for item in windows]
+    lately, usual = ([share for share in part if share is not None] for part in (shares[:2], shares[3:]))
+    return lately if len(lately) == 2 else [], usual if len(usual) >= USUAL_WINDOWS - 1 else []
 
 
 def _effective_prompts(log: SignLog, since: float, pool_id: str) -> float:
-    """Return how many prompts of equal length would vary as much as the prompts since `since` (Kish 1965, 11.7).
+    """Return how many prompts of equal length would vary as much as those since `since` (Kish 1965, 11.7).
 
     Prompts of one engine between two readings count as one.
     """
     pairs = [pair for steps in pairwise(log.readings(since)) for pair in Interval(*steps, pool_id).engines()]
-    tokens = [max(0, now.prompt_tokens - old.prompt_tokens) for old, now in pairs]
+    tokens = [max(0, now.dispatched_tokens - old.dispatched_tokens) for old, now in pairs]
     return sum(tokens) ** 2 / max(1, sum(item * item for item in tokens))
-
-
-def _hit_shares(log: SignLog, now: float, pool_id: str, number: int) -> list[float | None]:
-    """Return the cached share of prompt tokens in windows up to now, newest first; None if it is not known."""
-    windows = [log.interval(pool_id, now - (row + 1) * HITS_S, now - row * HITS_S) for row in range(number)]
-    return [
-        window.hit_share() if window is not None and requests(window.outcomes()) >= 2 * FEW else None
-        for window in windows
-    ]
 
 
 def _burns(log: SignLog, pool_id: str, budget: float) -> bool:
@@ -275,14 +297,27 @@ def _of_engine(
     restarted = restarted_at(log, engine, newest.at - EVENT_S)
     if restarted is not None:
         matches.append(_of(engine, ENGINE_LOST, restarted))
-    # A lost engine that returns is on probation for a while, which is no new trouble.
-    if engine.state in SICK and for_s >= SICK_FOR_S and not engine.reason.startswith("probation"):
-        matches.append(_of(engine, ENGINE_SICK, engine.since))
+    sick_since = _sick_since(log, engine)
+    limit_s = QUARANTINED_FOR_S if engine.state == "quarantined" else DEGRADED_FOR_S
+    if sick_since is not None and newest.at - sick_since >= limit_s:
+        matches.append(_of(engine, ENGINE_SICK, sick_since))
     if engine.trust == "blind" and (
         (INDEX_BLIND, engine.pool_id, engine.engine_id) in ongoing or _went_blind(log, engine)
     ):
         matches.append(_of(engine, INDEX_BLIND, newest.at - BLIND_FOR_S))
     return matches
+
+
+def _sick_since(log: SignLog, engine: EngineSigns) -> float | None:
+    """Return since when the engine is quarantined or degraded, in whatever order; None if it is not."""
+    since = None
+    for signs in [*reversed(log.readings(-math.inf))]:
+        now = signs.engines.get(engine.engine_id)
+        # A lost engine that returns is on probation for a while, which is no new trouble.
+        if now is None or now.state not in SICK or now.reason.startswith("probation"):
+            break
+        since = now.since
+    return since
 
 
 def _has_served(log: SignLog, engine: EngineSigns) -> bool:

@@ -12,8 +12,16 @@ from gateway.contracts.fleet_sample import TAKING_WORK, EngineSample, FleetSampl
 from gateway.contracts.outcomes import PoolOutcomes
 from routing.values.load_cv import LoadSmoother, load_cv
 
-_Tokens = tuple[int, int, int]
-"""Prompt, cached and predicted tokens."""
+_COUNTERS = (
+    "prompt_tokens_total",
+    "cached_tokens_total",
+    "predicted_tokens_total",
+    "dispatched_tokens_total",
+    "dispatched_hits_total",
+)
+_Tokens = tuple[int, ...]
+"""An engine's counters, in the order of _COUNTERS."""
+_NONE = (0,) * len(_COUNTERS)
 
 
 class FleetTogether:
@@ -95,23 +103,21 @@ class FleetTogether:
         for key, now in counted.items():
             # A gateway's first sample, and the first after its restart, is its baseline; the counters of a gateway
             # that was always alone stay as it reports them.
-            before = self._counters.get(key) or (now if key[1] in self._totals else (0, 0, 0))
+            before = self._counters.get(key) or (now if key[1] in self._totals else _NONE)
             added = tuple(new - old for new, old in zip(now, before, strict=True))
             # A negative difference means that the gateway restarted.
             if min(added) >= 0:
-                total = self._totals.get(key[1], (0, 0, 0))
-                self._totals[key[1]] = (total[0] + added[0], total[1] + added[1], total[2] + added[2])
+                total = self._totals.get(key[1], _NONE)
+                self._totals[key[1]] = tuple([old + more for old, more in zip(total, added, strict=True)])
         self._counters = counted
         engine_ids = {engine_id for _, engine_id in counted}
         self._totals = {engine_id: tokens for engine_id, tokens in self._totals.items() if engine_id in engine_ids}
 
     def _counted(self, engine: EngineSample) -> EngineSample:
-        prompt, cached, predicted = self._totals[engine.engine_id]
-        if (prompt, cached, predicted) == _tokens(engine):
+        totals = self._totals[engine.engine_id]
+        if totals == _tokens(engine):
             return engine
-        return msgspec.structs.replace(
-            engine, prompt_tokens_total=prompt, cached_tokens_total=cached, predicted_tokens_total=predicted
-        )
+        return msgspec.structs.replace(engine, **dict(zip(_COUNTERS, totals, strict=True)))
 
 
 class _OutcomesTogether:
@@ -142,4 +148,10 @@ class _OutcomesTogether:
 
 
 def _tokens(engine: EngineSample) -> _Tokens:
-    return engine.prompt_tokens_total, engine.cached_tokens_total, engine.predicted_tokens_total
+    return (
+        engine.prompt_tokens_total,
+        engine.cached_tokens_total,
+        engine.predicted_tokens_total,
+        engine.dispatched_tokens_total,
+        engine.dispatched_hits_total,
+    )

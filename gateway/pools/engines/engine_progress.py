@@ -109,7 +109,8 @@ class EngineProgress:
         """Record a request dispatched to the engine, with `prefill_s` expected seconds of prefill."""
         if len(self._requests) >= MAX_FOLLOWED:
             del self._requests[next(iter(self._requests))]
-        self._requests[request_id] = _Followed(now, self._speed.expects(prefill_s, now), prefill_s)
+        ahead_s = sum([item.prefill_s for item in self._requests.values() if item.first_token_s is None])
+        self._requests[request_id] = _Followed(now, self._speed.expects(prefill_s, now, ahead_s), prefill_s)
 
     def follows(self, request_id: str) -> bool:
         """Return whether the request is still on the engine."""

@@ -28,6 +28,8 @@ class PoolProgress:
         self.prefixes = HotPrefixes()
         self._engines: dict[str, EngineProgress] = {}
         self._faults: dict[str, EngineFaults] = {}
+        self._dispatched: dict[str, tuple[int, int]] = {}
+        """Engine id → prompt tokens dispatched to it, and those of them that it was believed to hold."""
 
     def engine(self, engine_id: str) -> EngineProgress:
         """Return the engine's progress, which starts now for a new engine."""
@@ -39,6 +41,10 @@ class PoolProgress:
     def faults(self, engine_id: str) -> EngineFaults:
         """Return the engine's faults, without its evictions."""
         return self._faults.get(engine_id, _NO_FAULTS)
+
+    def dispatched_tokens(self, engine_id: str) -> tuple[int, int]:
+        """Return the prompt tokens dispatched to the engine, and those of them that it was believed to hold."""
+        return self._dispatched.get(engine_id, (0, 0))
 
     def restarted(self, engine_id: str) -> None:
         """Count a new process of the engine."""
@@ -59,6 +65,7 @@ class PoolProgress:
         self._engines.pop(engine_id, None)
         if left:
             self._faults.pop(engine_id, None)
+            self._dispatched.pop(engine_id, None)
 
     def dispatched(self, decision: Decision, now: float, prefix: int | None = None, tracked: bool = True) -> None:
         """Record a dispatch. `prefix` is its affinity key if the placement keeps prefixes on a few engines.
@@ -68,6 +75,8 @@ class PoolProgress:
         self.work_s += decision.compute_s
         self.prompt_tokens += decision.prompt_tokens
         best = hit_tokens = decision.hit_tokens
+        prompts, hits = self._dispatched.get(decision.engine_id, (0, 0))
+        self._dispatched[decision.engine_id] = prompts + decision.prompt_tokens, hits + hit_tokens
         for candidate in decision.candidates:
             best = max(best, candidate.hit_tokens)
         self.recomputed_tokens += best - hit_tokens

@@ -67,6 +67,19 @@ def slow(world: World, ratio: float = 6.0) -> None:
     world.pool().late = 0.3
 
 
+def quarantined(world: World) -> None:
+    # Its requests move to other engines in time.
+    began = world.now
+
+    def retried(stepped: World) -> None:
+        state = "degraded" if (stepped.now - began) % 12 > 9 else "quarantined"
+        stepped.engine(3, slowness=40.0, slowness_samples=8)
+        if stepped.engines["pool-0-e3"].state != state:
+            stepped.engine(3, state=state, reason="prefills take 40.0 times their estimate")
+
+    world.on_step = retried
+
+
 def tokenizer(world: World) -> None:
     world.pool().late = 0.25
 
@@ -100,6 +113,11 @@ def on_time(fault: Plant) -> Plant:
         world.pool().late = late
 
     return quietly
+
+
+def evictions_that_a_store_makes_good(world: World) -> None:
+    # Engines load the evicted blocks again, and their requests hit as before.
+    world.removed_per_s["pool-0"] = 800.0
 
 
 def policy(world: World) -> None:
@@ -150,6 +168,7 @@ FAULTS: dict[str, tuple[Plant, str, str]] = {
     "crash with a restart": (crashed_and_back, "engine_crashed", "pool-0-e1"),
     "slow engine": (slow, "engine_slow", "pool-0-e3"),
     "somewhat slow engine": (lambda world: slow(world, 3.2), "engine_slow", "pool-0-e3"),
+    "slow engine that is quarantined and retried": (quarantined, "engine_slow", "pool-0-e3"),
     "late tokenizer": (tokenizer, "tokenizer_late", "pool-0-e4"),
     "hot prefix": (hot_prefix, "hot_prefix", "aa"),
     "eviction wave": (evictions, "eviction_wave", ""),
@@ -157,6 +176,7 @@ FAULTS: dict[str, tuple[Plant, str, str]] = {
     "template change": (template, "template_changed", ""),
     "partial template change": (lambda world: template(world, 0.35), "template_changed", ""),
     "eviction wave in time": (on_time(evictions), "eviction_wave", ""),
+    "eviction wave beside a store": (evictions_that_a_store_makes_good, "eviction_wave", ""),
     "template change in time": (on_time(template), "template_changed", ""),
     "policy change": (policy, "policy_changed", "2"),
     "scale-down": (scaled_down, "engines_removed", ""),

@@ -184,6 +184,15 @@ def test_hits_that_fall_open_an_episode_that_hits_no_request_and_closes_when_the
     assert [item.kind for item in world.run(240)] == ["closed"]
 
 
+def test_caches_that_become_full_open_nothing() -> None:
+    world = World(seed=4)
+    world.removed_per_s["pool-0"] = 0.0
+    world.run(300)
+    # Each block of a prompt now pushes out another.
+    world.removed_per_s["pool-0"] = 130.0
+    assert world.run(600) == []
+
+
 def test_a_lasting_fall_becomes_the_usual_share() -> None:
     world = World(seed=4)
     world.run(300)

@@ -58,7 +58,9 @@ class World:
         self.now = START
         self.pools = {f"pool-{n}": Pool(f"pool-{n}", rate, engines) for n in range(pools)}
         self.engines = {
-            f"{pool}-e{n}": EngineSigns(engine_id=f"{pool}-e{n}", name=f"e-{n:02}", pool_id=pool, removed_blocks=1)
+            f"{pool}-e{n}": EngineSigns(
+                engine_id=f"{pool}-e{n}", name=f"e-{n:02}", pool_id=pool, removed_blocks=1, block_tokens=16
+            )
             for pool, facts in self.pools.items()
             for n in range(facts.engines)
         }
@@ -66,6 +68,7 @@ class World:
         self.hit = dict.fromkeys(self.pools, 0.7)
         self.removed_per_s = dict.fromkeys(self.pools, 4.0)
         self.stopped: set[str] = set()
+        self.indexed = True
         self.outages: tuple[Outage, ...] = ()
         self.changes: list[Change] = []
         self.log, self.memory = SignLog(), IncidentMemory()
@@ -136,6 +139,8 @@ class World:
                 slowness=now.slowness if now.slowness and now.slowness > 2 else rng.uniform(0.8, 1.3),
                 slowness_samples=20,
                 in_flight_s=now.in_flight_s if now.in_flight_s > 5 else rng.uniform(0.1, 1.2),
+                dispatched_tokens=now.dispatched_tokens + prompt,
+                dispatched_hits=now.dispatched_hits + (round(prompt * cached) if self.indexed else 0),
                 prompt_tokens=now.prompt_tokens + prompt,
                 cached_tokens=now.cached_tokens + round(prompt * cached),
                 removed_blocks=now.removed_blocks and now.removed_blocks + round(self.removed_per_s[pool.name]),

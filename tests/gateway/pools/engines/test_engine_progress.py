@@ -35,6 +35,17 @@ def test_slowness_compares_first_tokens_with_the_expected_queue_time() -> None:
     assert (counts.slowness_samples, counts.first_tokens_total, counts.prefilling) == (2, 2, 0)
 
 
+def test_prefills_that_were_quicker_than_estimated_are_no_work_ahead() -> None:
+    progress = EngineProgress()
+    for number in range(60):
+        progress.dispatched(f"quick {number}", 5.0, 1.0 + number)
+        progress.first_token(f"quick {number}", 1.1 + number)
+    # Otherwise, minutes of estimated work would hide that the engine is slow now.
+    for number in range(3):
+        progress.dispatched(f"late {number}", 1.0, 70.0)
+    assert progress.counts(90.0, 0).slowness == pytest.approx(10.0)
+
+
 def test_an_unfinished_late_prefill_counts_as_slow_before_its_first_token() -> None:
     progress = EngineProgress()
     progress.dispatched("a", 1.0, 0.0)
