@@ -50,9 +50,9 @@ def _hits(cause: IncidentCause) -> str:
 
 
 def _removed(cause: IncidentCause) -> str:
-    if "removed_per_s" not in cause.figures:
+    now, usual = cause.figures.get("removed_per_s"), cause.figures.get("usual_removed_per_s")
+    if now is None or usual is None:
         return "engines do not report evictions"
-    now, usual = cause.figures["removed_per_s"], cause.figures["usual_removed_per_s"]
     return f"engines evict {rate(now)} blocks/s, usually {rate(usual)}"
 
 

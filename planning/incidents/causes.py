@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import msgspec
 
 from planning.incidents.signs import ALL, NONE, Change, EngineSigns, FleetSigns, Interval, Outage, SignLog, requests
-from planning.incidents.symptoms import EVICTED_SHARE, EVICTED_TIMES, restarted_at
+from planning.incidents.symptoms import EVICTED_SHARE, EVICTED_TIMES, crawls, restarted_at
 
 GATEWAY, FLOOD, DEMAND = "gateway_starved", "tenant_flood", "more_requests"
 CRASHED, FROZEN, LOST, SLOW, FAILS = "engine_crashed", "engine_frozen", "engine_lost", "engine_slow", "engine_fails"
@@ -265,7 +265,11 @@ def _frozen(scene: Scene) -> list[IncidentCause]:
     quiet = {now.engine_id for old, now in longer.engines() if now.progress == old.progress and old.running >= 2}
     matches = []
     for old, now in recent.engines():
-        if restarted_at(scene.log, now, scene.onset - AFTER_S) is not None or "refused" in now.reason:
+        if (
+            restarted_at(scene.log, now, scene.onset - AFTER_S) is not None
+            or "refused" in now.reason
+            or crawls(scene.log, now)
+        ):
             continue
         silent = _is_silent(now.reason)
         out = now.state in ("lost", "quarantined")
@@ -352,11 +356,8 @@ def _hot_prefix(scene: Scene) -> list[IncidentCause]:
     uneven = len(loads) >= 3 and loads[-1] >= 2.0 and loads[-1] >= 4 * max(0.25, statistics.median(loads))
     if share < 0.3 or share < 1.8 * usual or not uneven:
         return []
-    return [
-        IncidentCause(
-            kind=HOT_PREFIX, subject=key, score=min(0.9, 0.55 + 0.5 * share), figures={"share": share, "usual": usual}
-        )
-    ]
+    score = min(0.9, 0.55 + 0.5 * share)
+    return [IncidentCause(kind=HOT_PREFIX, subject=key, score=score, figures={"share": share, "usual": usual})]
 
 
 def _misses(scene: Scene) -> list[IncidentCause]:
@@ -368,9 +369,8 @@ def _misses(scene: Scene) -> list[IncidentCause]:
         now, usual = scene.during.reported_share(), scene.before.reported_share()
     removed, before = scene.during.removed_per_s(), scene.before.removed_per_s()
     fall = min(0.15, usual - now) if now is not None and usual is not None else 0.0
-    figures = {} if now is None or usual is None else {"hit": now, "usual_hit": usual}
-    if removed is not None and before is not None:
-        figures |= {"removed_per_s": removed, "usual_removed_per_s": before}
+    named = ("hit", now), ("usual_hit", usual), ("removed_per_s", removed), ("usual_removed_per_s", before)
+    figures = {name: value for name, value in named if value is not None}
     evicted, usually = scene.during.evicted_share() or 0.0, scene.before.evicted_share()
     if usually is not None and evicted >= max(EVICTED_SHARE, EVICTED_TIMES * usually):
         return [IncidentCause(kind=EVICTIONS, score=0.75 + max(0.0, fall), figures=figures)]

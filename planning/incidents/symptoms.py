@@ -297,10 +297,10 @@ def _of_engine(
     restarted = restarted_at(log, engine, newest.at - EVENT_S)
     if restarted is not None:
         matches.append(_of(engine, ENGINE_LOST, restarted))
-    sick_since = _sick_since(log, engine)
+    sick = _sick_from(log, engine)
     limit_s = QUARANTINED_FOR_S if engine.state == "quarantined" else DEGRADED_FOR_S
-    if sick_since is not None and newest.at - sick_since >= limit_s:
-        matches.append(_of(engine, ENGINE_SICK, sick_since))
+    if sick is not None and newest.at - sick.since >= limit_s:
+        matches.append(_of(engine, ENGINE_SICK, sick.since))
     if engine.trust == "blind" and (
         (INDEX_BLIND, engine.pool_id, engine.engine_id) in ongoing or _went_blind(log, engine)
     ):
@@ -308,16 +308,22 @@ def _of_engine(
     return matches
 
 
-def _sick_since(log: SignLog, engine: EngineSigns) -> float | None:
-    """Return since when the engine is quarantined or degraded, in whatever order; None if it is not."""
-    since = None
-    for signs in [*reversed(log.readings(-math.inf))]:
+def _sick_from(log: SignLog, engine: EngineSigns) -> EngineSigns | None:
+    """Return the engine when it became quarantined or degraded, in whatever order since; None if it is neither."""
+    first = None
+    for signs in reversed(log.readings(-math.inf)):
         now = signs.engines.get(engine.engine_id)
         # A lost engine that returns is on probation for a while, which is no new trouble.
         if now is None or now.state not in SICK or now.reason.startswith("probation"):
             break
-        since = now.since
-    return since
+        first = now
+    return first
+
+
+def crawls(log: SignLog, engine: EngineSigns) -> bool:
+    """Return whether a sick engine has made progress since it became sick: it is slow, however long it pauses."""
+    first = _sick_from(log, engine)
+    return first is not None and first.incarnation == engine.incarnation and engine.progress > first.progress
 
 
 def _has_served(log: SignLog, engine: EngineSigns) -> bool:

@@ -80,6 +80,24 @@ def quarantined(world: World) -> None:
     world.on_step = retried
 
 
+def pausing(world: World) -> None:
+    # At a twentieth of its speed, it seems to hang for most of the time.
+    began = world.now
+    world.stopped.add("pool-0-e3")
+    world.pool().late = 0.12
+
+    def pauses(stepped: World) -> None:
+        second = stepped.now - began
+        now = stepped.engines["pool-0-e3"]
+        stepped.engine(3, slowness=40.0, slowness_samples=8, running=9, progress=now.progress + (second % 14 == 0))
+        if second == 20:
+            stepped.engine(3, state="quarantined", reason="prefills take 40.0 times their estimate")
+        if second == 60:
+            stepped.engine(3, state="quarantined", reason="suspected: 2 streams produced nothing for 9 s")
+
+    world.on_step = pauses
+
+
 def tokenizer(world: World) -> None:
     world.pool().late = 0.25
 
@@ -169,6 +187,7 @@ FAULTS: dict[str, tuple[Plant, str, str]] = {
     "slow engine": (slow, "engine_slow", "pool-0-e3"),
     "somewhat slow engine": (lambda world: slow(world, 3.2), "engine_slow", "pool-0-e3"),
     "slow engine that is quarantined and retried": (quarantined, "engine_slow", "pool-0-e3"),
+    "slow engine that pauses": (pausing, "engine_slow", "pool-0-e3"),
     "late tokenizer": (tokenizer, "tokenizer_late", "pool-0-e4"),
     "hot prefix": (hot_prefix, "hot_prefix", "aa"),
     "eviction wave": (evictions, "eviction_wave", ""),
