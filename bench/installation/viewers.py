@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from statistics import median
 from tempfile import TemporaryDirectory
 
 import aiohttp
@@ -78,7 +79,9 @@ async def watched(program: LiveProgram, viewers: int, seconds: float) -> dict[st
         raise RuntimeError(f"{len(failed)} of {viewers} viewers were disconnected")
     figures = {f"{name}_cpu_share": by_name[name].cpu_share for name in ("web", "gateway")}
     if viewers:
-        figures |= {"frames_per_s": len(sizes) / viewers / seconds, "frame_kb": sum(sizes) / max(1, len(sizes)) / 1e3}
+        usual = median(sizes) if sizes else 0.0
+        figures |= {"frames_per_s": len(sizes) / viewers / seconds, "frame_kb": usual / 1e3}
+        figures["keyframe_share"] = sum(size > 2 * usual for size in sizes) / max(1, len(sizes))
     return figures
 
 

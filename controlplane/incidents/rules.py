@@ -59,7 +59,8 @@ RULES = tuple(AlertRule(*row) for row in (
         f"More than {_REJECTED:g} % of a pool’s requests are rejected within a minute.", kinds.REJECTED_SHARE),
     ("Cache hits fell", _WARN, kinds.HITS_FELL, "",
         f"The cached share of a pool’s prompt tokens is for {2 * kinds.CACHE_S:.0f} s under {kinds.FELL_TO:.0%} of the "
-        f"lowest of the {kinds.USUAL_WINDOWS * kinds.CACHE_S:.0f} s before; with 1 request/s or more."),
+        f"lowest of the {kinds.USUAL_WINDOWS * kinds.CACHE_S:.0f} s before; with {2 * kinds.FEW / kinds.CACHE_S:.1f} "
+        "requests/s or more."),
     ("Evictions rose", _WARN, kinds.EVICTING, "",
         f"For {2 * kinds.CACHE_S:.0f} s, engines evict {kinds.EVICTED_SHARE:g} × the tokens that requests may have "
         f"added, and {kinds.EVICTED_TIMES:g} × as large a share as in the {kinds.USUAL_WINDOWS * kinds.CACHE_S:.0f} s "

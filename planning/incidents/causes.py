@@ -376,12 +376,10 @@ def _misses(scene: Scene) -> list[IncidentCause]:
         return [IncidentCause(kind=EVICTIONS, score=0.75 + max(0.0, fall), figures=figures)]
     if now is None or usual is None or usual - now < 0.12 or now > 0.75 * usual:
         return []
-    # Blocks that are computed again push out others, whatever made the requests miss.
-    pushed = max(1.0, scene.during.computed_per_s() / max(1.0, scene.before.computed_per_s()))
-    if removed is not None and before is not None and removed >= 1.8 * pushed * max(before, 1.0):
-        return [IncidentCause(kind=EVICTIONS, score=0.7 + fall, figures=figures)]
     if removed is None or before is None or removed >= 1.8 * max(before, 1.0):
-        return [IncidentCause(kind=kind, score=0.5, figures=figures) for kind in (EVICTIONS, TEMPLATE)]
+        # Blocks that are computed again push out others, whatever made the requests miss. A wave leaves some hits.
+        scores = {EVICTIONS: 0.5, TEMPLATE: 0.55 if now < 0.05 else 0.45}
+        return [IncidentCause(kind=kind, score=score, figures=figures) for kind, score in scores.items()]
     return [IncidentCause(kind=TEMPLATE, score=0.7 + fall, figures=figures)]
 
 

@@ -298,11 +298,6 @@ class Interval:
         cached = sum(max(0, now.cached_tokens - old.cached_tokens) for old, now in pairs)
         return min(1.0, cached / prompt) if prompt >= MIN_PROMPT_TOKENS else None
 
-    def computed_per_s(self) -> float:
-        """Return the prompt tokens per second that missed by the index."""
-        prompt, hit = self.dispatched_tokens()
-        return (prompt - hit) / self.span_s
-
     def evicted_share(self) -> float | None:
         """Return evicted tokens over those that requests may have added; None with too few, or if it is not known.
 

@@ -53,7 +53,7 @@ CERTAIN = 4.0
 FAILED_SHARE, REJECTED_SHARE = 0.02, 0.05
 LOST_FOR_S, QUARANTINED_FOR_S, DEGRADED_FOR_S, BLIND_FOR_S = 3.0, 15.0, 45.0, 60.0
 AWAY_SHARE, AWAY_STILL = 0.10, 0.03
-CACHE_S, USUAL_WINDOWS = 20.0, 6
+CACHE_S, USUAL_WINDOWS = 15.0, 8
 """Length of the windows in which hits and evictions are compared, and how many before are the usual ones."""
 FELL_TO, FELL_STILL, FELL_BY = 0.4, 0.75, 0.1
 """Hits fell if they are under FELL_TO of the lowest usual share, and FELL_BY below it. They are low until they reach

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from operator import add, attrgetter, sub
 
 import msgspec
 
@@ -22,6 +23,7 @@ _COUNTERS = (
 _Tokens = tuple[int, ...]
 """An engine's counters, in the order of _COUNTERS."""
 _NONE = (0,) * len(_COUNTERS)
+_tokens: Callable[[EngineSample], _Tokens] = attrgetter(*_COUNTERS)
 
 
 class FleetTogether:
@@ -104,11 +106,11 @@ class FleetTogether:
             # A gateway's first sample, and the first after its restart, is its baseline; the counters of a gateway
             # that was always alone stay as it reports them.
             before = self._counters.get(key) or (now if key[1] in self._totals else _NONE)
-            added = tuple(new - old for new, old in zip(now, before, strict=True))
+            added = tuple(map(sub, now, before))
             # A negative difference means that the gateway restarted.
             if min(added) >= 0:
                 total = self._totals.get(key[1], _NONE)
-                self._totals[key[1]] = tuple([old + more for old, more in zip(total, added, strict=True)])
+                self._totals[key[1]] = tuple(map(add, total, added))
         self._counters = counted
         engine_ids = {engine_id for _, engine_id in counted}
         self._totals = {engine_id: tokens for engine_id, tokens in self._totals.items() if engine_id in engine_ids}
@@ -145,13 +147,3 @@ class _OutcomesTogether:
 
     def shown(self, pool: PoolSample) -> PoolSample:
         return msgspec.structs.replace(pool, outcomes=self._sums.get(pool.pool_id))
-
-
-def _tokens(engine: EngineSample) -> _Tokens:
-    return (
-        engine.prompt_tokens_total,
-        engine.cached_tokens_total,
-        engine.predicted_tokens_total,
-        engine.dispatched_tokens_total,
-        engine.dispatched_hits_total,
-    )

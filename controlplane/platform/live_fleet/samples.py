@@ -21,6 +21,8 @@ MAX_AGE_S = 5.0
 """A gateway that is silent for longer is ignored. Samples arrive twice a second."""
 TOGETHER_EVERY_S = 0.4
 """Minimum interval between merged samples, because samples of several gateways arrive interleaved."""
+LARGE, LARGE_EVERY_S = 500, 0.9
+"""From this number of engines on, one sample per second is shown: each costs time in proportion to the engines."""
 
 logger = logging.getLogger(__name__)
 
@@ -144,9 +146,11 @@ class FleetSamples:
         }
 
     def _picture(self, now: float) -> FleetSample | None:
-        """Return a new merged sample; None if the last one is newer than TOGETHER_EVERY_S."""
+        """Return a new merged sample; None if the last one is too new."""
         counted = self._counted(now)
-        if len(counted) > 1 and now - self._shown_s < TOGETHER_EVERY_S:
+        is_large = any(len(item.engines) >= LARGE for item in counted.values())
+        every_s = LARGE_EVERY_S if is_large else TOGETHER_EVERY_S if len(counted) > 1 else 0.0
+        if now - self._shown_s < every_s:
             return None
         self._shown_s = now
         self._latest = self._together.sample(counted)

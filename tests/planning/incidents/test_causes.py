@@ -135,7 +135,7 @@ def on_time(fault: Plant) -> Plant:
 
 def evictions_that_a_store_makes_good(world: World) -> None:
     # Engines load the evicted blocks again, and their requests hit as before.
-    world.removed_per_s["pool-0"] = 800.0
+    world.removed_per_s["pool-0"] *= 16.0
 
 
 def policy(world: World) -> None:
@@ -343,12 +343,12 @@ def test_hits_that_fall_without_reports_of_evictions_are_unsure() -> None:
 
 def test_evictions_that_the_missing_hits_explain_are_no_evidence_of_a_wave() -> None:
     def recomputed(world: World) -> None:
-        template(world, 0.05)
-        # Blocks that are computed again push out as many more.
-        world.removed_per_s["pool-0"] *= 2.5
+        template(world, 0.02)
+        # Blocks that are computed again push out as many more, and caches that were not full became full.
+        world.removed_per_s["pool-0"] *= 2.7
 
     episode = planted(recomputed, "one pool").memory.episodes[0]
-    assert {cause.kind for cause in episode.causes[:2]} == {"eviction_wave", "template_changed"}
+    assert [cause.kind for cause in episode.causes[:2]] == ["template_changed", "eviction_wave"]
     assert not episode.certain
 
 

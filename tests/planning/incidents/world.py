@@ -66,7 +66,7 @@ class World:
         }
         self.away_s, self.away_per_s, self.usual_away = 0.0, 0.0, 0.002
         self.hit = dict.fromkeys(self.pools, 0.7)
-        self.removed_per_s = dict.fromkeys(self.pools, 4.0)
+        self.removed_per_s = dict.fromkeys(self.pools, 49.0)
         self.stopped: set[str] = set()
         self.indexed = True
         self.outages: tuple[Outage, ...] = ()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from controlplane.platform.live_fleet.samples import MAX_AGE_S, MAX_GATEWAYS, TOGETHER_EVERY_S, FleetSamples
+from controlplane.platform.live_fleet.samples import LARGE, MAX_AGE_S, MAX_GATEWAYS, TOGETHER_EVERY_S, FleetSamples
 from gateway.bus.bus import InProcessBus
 from gateway.contracts.fleet_sample import FleetSample, encode_sample
 from tests.controlplane.platform.live_fleet.some_samples import START, engine, sample
@@ -67,6 +67,16 @@ def test_samples_of_several_gateways_are_merged_once_a_round(
         clock.now += 0.4
     assert shown == [2, 4, 4, 4]
     assert clock.now - 50.0 > 4 * TOGETHER_EVERY_S
+
+
+def test_a_large_fleet_is_shown_once_a_second(bus: InProcessBus, samples: FleetSamples, clock: Clock) -> None:
+    shown: list[float] = []
+    samples.subscribe(lambda picture: shown.append(picture.at))
+    engines = [engine(f"e{number}") for number in range(LARGE)]
+    for number in range(6):
+        bus.publish("fleet", encode_sample(sample(START + number / 2, *engines)))
+        clock.now += 0.5
+    assert shown == [START, START + 1.0, START + 2.0]
 
 
 def test_each_gateway_can_be_followed_by_its_name(bus: InProcessBus, samples: FleetSamples) -> None:
