@@ -106,7 +106,11 @@ CAUSES: dict[str, CauseWords] = {
     ),
     causes.SLOW: CauseWords(
         lambda cause: f"{cause.name} is slow",
-        lambda cause: f"It takes {cause.figures.get('ratio', 0):.1f} × as long as the other engines for the same work.",
+        lambda cause: (
+            f"It takes {cause.figures['ratio']:.1f} × as long as the other engines for the same work."
+            if "ratio" in cause.figures
+            else _reported(cause)
+        ),
         "Check the engine; quarantine it until it is as fast as the others.",
         "quarantine",
     ),

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import msgspec
 
 from planning.incidents.signs import ALL, NONE, Change, EngineSigns, FleetSigns, Interval, Outage, SignLog, requests
-from planning.incidents.symptoms import EVICTED_SHARE, EVICTED_TIMES, crawls, restarted_at
+from planning.incidents.symptoms import CACHE_S, EVICTED_SHARE, EVICTED_TIMES, SICK, crawls, restarted_at
 
 GATEWAY, FLOOD, DEMAND = "gateway_starved", "tenant_flood", "more_requests"
 CRASHED, FROZEN, LOST, SLOW, FAILS = "engine_crashed", "engine_frozen", "engine_lost", "engine_slow", "engine_fails"
@@ -33,6 +33,7 @@ CHANGE_S = 300.0
 """Seconds before the onset in which a change can be its cause."""
 STILL_S, LONG_STILL_S = 10.0, 30.0
 """Seconds without progress after which an engine may be frozen: with other evidence, and with requests alone."""
+_CRAWLS = ("times their estimate", "ms apart")
 _SILENT = ("timed out", "produced nothing", "no answer", "no progress", "no probe answered")
 GROWN = 1.25
 """Ratio of arrivals to the usual ones that counts as more."""
@@ -249,11 +250,13 @@ def _was_silent(scene: Scene, engine: EngineSigns, until: float) -> bool:
     earlier = (
         item.engines.get(engine.engine_id) for item in scene.log.readings(scene.onset - AFTER_S) if item.at < until
     )
-    return any(old is not None and old.state in ("lost", "quarantined") and _is_silent(old.reason) for old in earlier)
+    return any(
+        old is not None and old.state in ("lost", "quarantined") and _says(old.reason, _SILENT) for old in earlier
+    )
 
 
-def _is_silent(reason: str) -> bool:
-    return any(word in reason for word in _SILENT)
+def _says(reason: str, words: Sequence[str]) -> bool:
+    return any(word in reason for word in words)
 
 
 def _frozen(scene: Scene) -> list[IncidentCause]:
@@ -265,14 +268,12 @@ def _frozen(scene: Scene) -> list[IncidentCause]:
     quiet = {now.engine_id for old, now in longer.engines() if now.progress == old.progress and old.running >= 2}
     matches = []
     for old, now in recent.engines():
-        if (
-            restarted_at(scene.log, now, scene.onset - AFTER_S) is not None
-            or "refused" in now.reason
-            or crawls(scene.log, now)
-        ):
+        silent, slow = _says(now.reason, _SILENT), now.state in SICK and _says(now.reason, _CRAWLS)
+        restarted = restarted_at(scene.log, now, scene.onset - AFTER_S) is not None
+        if restarted or slow or _says(now.reason, ("refused",)) or crawls(scene.log, now):
             continue
-        silent = _is_silent(now.reason)
-        out = now.state in ("lost", "quarantined")
+        # Without requests, an engine that was quarantined for another reason makes no progress, either.
+        out = now.state == "lost" or (now.state == "quarantined" and now.running > 0)
         still = now.progress == old.progress and now.incarnation == old.incarnation
         figures = {"still_s": recent.span_s, "at": now.since}
         if still and (out or silent):
@@ -291,12 +292,11 @@ def _frozen(scene: Scene) -> list[IncidentCause]:
 
 
 def _slow(scene: Scene) -> list[IncidentCause]:
-    """An engine takes longer than its estimate, by a multiple of the other engines'."""
+    """An engine takes longer than its estimate, by a multiple of the other engines', or is sick for that reason."""
+    sick = [item for item in scene.engines if item.state in SICK and _says(item.reason, _CRAWLS)]
+    matches = [_of(item, SLOW, 0.75, item.reason) for item in sick]
     known = [item for item in scene.engines if item.slowness is not None and item.slowness_samples >= 3]
-    if len(known) < 2:
-        return []
-    matches = []
-    for engine in known:
+    for engine in known if len(known) > 1 else ():
         others = statistics.median(item.slowness or 1.0 for item in known if item is not engine)
         ratio = (engine.slowness or 1.0) / max(1.0, others)
         if ratio >= 1.8 and engine.slowness_samples >= 5:
@@ -377,8 +377,10 @@ def _misses(scene: Scene) -> list[IncidentCause]:
     if now is None or usual is None or usual - now < 0.12 or now > 0.75 * usual:
         return []
     if removed is None or before is None or removed >= 1.8 * max(before, 1.0):
-        # Blocks that are computed again push out others, whatever made the requests miss. A wave leaves some hits.
-        scores = {EVICTIONS: 0.5, TEMPLATE: 0.55 if now < 0.05 else 0.45}
+        # Blocks that are computed again push out others. Such evictions leave the prefixes that are always in use.
+        recent = scene.log.recent(scene.pool_id, 2 * CACHE_S / 3)
+        last = recent.expected_share() if recent is not None else None
+        scores = {EVICTIONS: 0.45, TEMPLATE: 0.7 if last is not None and last < 0.02 else 0.5}
         return [IncidentCause(kind=kind, score=score, figures=figures) for kind, score in scores.items()]
     return [IncidentCause(kind=TEMPLATE, score=0.7 + fall, figures=figures)]
 

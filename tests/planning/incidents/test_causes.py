@@ -80,6 +80,13 @@ def quarantined(world: World) -> None:
     world.on_step = retried
 
 
+def quarantined_early(world: World) -> None:
+    # It gets no more requests, by which its slowness could be judged.
+    world.stopped.add("pool-0-e3")
+    reason = "prefills take 8.7 times their estimate, on other engines 1.0 times"
+    world.engine(3, state="quarantined", reason=reason, running=0, slowness=8.7, slowness_samples=3)
+
+
 def pausing(world: World) -> None:
     # At a twentieth of its speed, it seems to hang for most of the time.
     began = world.now
@@ -116,6 +123,11 @@ def hot_prefix(world: World) -> None:
 def evictions(world: World, times: float = 12.0) -> None:
     world.removed_per_s["pool-0"] *= times
     world.hit["pool-0"], world.pool().late = 0.25, 0.3
+
+
+def template_without_hits(world: World) -> None:
+    world.hit["pool-0"] = 0.0
+    world.removed_per_s["pool-0"] *= 2.7
 
 
 def template(world: World, hit: float = 0.15) -> None:
@@ -187,6 +199,7 @@ FAULTS: dict[str, tuple[Plant, str, str]] = {
     "slow engine": (slow, "engine_slow", "pool-0-e3"),
     "somewhat slow engine": (lambda world: slow(world, 3.2), "engine_slow", "pool-0-e3"),
     "slow engine that is quarantined and retried": (quarantined, "engine_slow", "pool-0-e3"),
+    "slow engine with few requests": (quarantined_early, "engine_slow", "pool-0-e3"),
     "slow engine that pauses": (pausing, "engine_slow", "pool-0-e3"),
     "late tokenizer": (tokenizer, "tokenizer_late", "pool-0-e4"),
     "hot prefix": (hot_prefix, "hot_prefix", "aa"),
@@ -196,6 +209,7 @@ FAULTS: dict[str, tuple[Plant, str, str]] = {
     "partial template change": (lambda world: template(world, 0.35), "template_changed", ""),
     "eviction wave in time": (on_time(evictions), "eviction_wave", ""),
     "eviction wave beside a store": (evictions_that_a_store_makes_good, "eviction_wave", ""),
+    "template change with many recomputed blocks": (template_without_hits, "template_changed", ""),
     "template change in time": (on_time(template), "template_changed", ""),
     "policy change": (policy, "policy_changed", "2"),
     "scale-down": (scaled_down, "engines_removed", ""),
@@ -343,7 +357,7 @@ def test_hits_that_fall_without_reports_of_evictions_are_unsure() -> None:
 
 def test_evictions_that_the_missing_hits_explain_are_no_evidence_of_a_wave() -> None:
     def recomputed(world: World) -> None:
-        template(world, 0.02)
+        template(world, 0.08)
         # Blocks that are computed again push out as many more, and caches that were not full became full.
         world.removed_per_s["pool-0"] *= 2.7
 
