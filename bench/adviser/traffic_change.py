@@ -49,9 +49,9 @@ def planned(rows: Sequence[TraceRow]) -> WindowPlan:
     return window_plan(columns_of(Workload(rows), None))
 
 
-def noticed(plan: WindowPlan, at_s: float, span_s: float) -> bool:
-    """Return whether the plan has the change at `at_s`, noticed within two windows."""
-    window_s, change = span_s / MOST_SLICES, plan.change
+def noticed(plan: WindowPlan, rows: Sequence[TraceRow], at_s: float) -> bool:
+    """Return whether the plan of these rows has the change at `at_s`, noticed within two windows."""
+    window_s, change = rows[-1].timestamp / 1000 / MOST_SLICES, plan.change
     second_ends_s = (math.ceil(at_s / window_s) + 2.001) * window_s
     return change is not None and abs(change.at_s - at_s) <= window_s and change.noticed_s <= second_ends_s
 
@@ -63,9 +63,9 @@ def main() -> None:
     span_s, figures = first[-1].timestamp / 1000, {}
     for cut in CUTS:
         for same_rate in (False, True):
-            plan = planned(planted(first, second, cut, same_rate=same_rate))
+            rows = planted(first, second, cut, same_rate=same_rate)
             key = f"noticed_at_{cut:.0%}{'_same_rate' if same_rate else ''}".replace("%", "")
-            figures[key] = float(noticed(plan, cut * span_s, span_s))
+            figures[key] = float(noticed(planned(rows), rows, cut * span_s))
     alarms = sum(planned(rows).change is not None for rows in (first, second, *(day(seed) for seed in range(DAYS))))
     targets = {
         "noticed": Target(value=sum(figures.values()), op=">=", target=len(figures)),

@@ -16,12 +16,13 @@ PRESENT = all((Path(os.environ.get(FOLDER_VARIABLE, FOLDER)) / name).is_file() f
 
 
 def check_half_way(first: list[TraceRow], second: list[TraceRow], *, same_rate: bool) -> None:
-    span_s = first[-1].timestamp / 1000
-    plan = planned(planted(first, second, 0.5, same_rate=same_rate))
-    assert noticed(plan, span_s / 2, span_s)
+    half_s = first[-1].timestamp / 2000
+    rows = planted(first, second, 0.5, same_rate=same_rate)
+    plan = planned(rows)
+    assert noticed(plan, rows, half_s)
     assert plan.change is not None
     assert all(window.from_s >= plan.change.at_s for window in (*plan.search, *plan.predict, *plan.check))
-    assert not noticed(planned(first), span_s / 2, span_s)
+    assert planned(first).change is None
 
 
 @pytest.mark.parametrize("same_rate", [False, True])
