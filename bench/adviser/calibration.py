@@ -1,6 +1,6 @@
 """Coverage of the adviser's ranges over simulated days: `python -m bench.adviser.calibration --json OUT`.
 
-Setting: 20 days, each a seed of the generated workload `conversation_like` (2,400 requests at a mean of 3.4 a second,
+Setting: 20 days, each a seed of the generated workload `conversation_like` (1,200 requests at a mean of 3.4 a second,
 compressed into one such "day") whose rate follows a sine between 0.6 and 1.4 times its mean. 4 engines of the reference
 model. The live policy is `round_robin` with `fifo`; the candidates are `least_cost` with `late_last`, `dual_map` with
 `slack`, and `central` with `late_binding`, the other settings those of a new pool.
@@ -37,7 +37,7 @@ from simulator.runs.simulation_run import RunSpec
 from simulator.workloads.conversation_like import WorkloadShape, generate
 from simulator.workloads.trace import TraceRow, write_trace
 
-DAYS, ROWS, SWING = 20, 2_400, 0.4
+DAYS, ROWS, SWING = 20, 1_200, 0.4
 CANDIDATES = (("least_cost", "late_last"), ("dual_map", "slack"), ("central", "late_binding"))
 LEAST_PREDICTIONS, LEAST_COVERAGE, MOST_COVERAGE = 400, 0.85, 0.95
 

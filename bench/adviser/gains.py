@@ -1,7 +1,7 @@
 """What advise gains from `round_robin`, and whether it abstains: `python -m bench.adviser.gains --json OUT`.
 
-Setting: five seeds of the generated workload `conversation_like` (2,400 requests at 3.4 a second), 4 engines of the
-reference model, the other settings those of a new pool. The search has 30 CPU seconds or fewer.
+Setting: five seeds of the generated workload `conversation_like` (1,200 requests at 3.4 a second), 4 engines of the
+reference model, the other settings those of a new pool. The search has 10 CPU seconds or fewer.
 
 From `round_robin` with `fifo`: a seed counts if there is a proposal, its change of the mean TTFT in held-out windows
 lies in its range, and its gain there (the relative reduction of the mean TTFT) is at least 70 % of the best known
@@ -34,7 +34,7 @@ from simulator.adviser.search import AdvicePlan, advise
 from simulator.runs.run_task import RunTask
 from simulator.runs.simulation_run import RunSpec
 
-ENGINES, ROWS, QPS, SEEDS = 4, 2_400, 3.4, 5
+ENGINES, ROWS, QPS, SEEDS = 4, 1_200, 3.4, 5
 LEAST_SHARE, LEAST_SEEDS = 0.7, 4
 WITH_SLACK = (("least_cost", "slack"), ("dual_map", "slack"))
 FLEET = FleetShape(ENGINES)
@@ -116,7 +116,7 @@ def of_seed(seed: int, budget_s: float) -> SeedGain:
 def main() -> None:
     """Measure all seeds and write the report."""
     parser = command_line("adviser_gains", __doc__)
-    parser.add_argument("--budget-s", type=float, default=30.0)
+    parser.add_argument("--budget-s", type=float, default=10.0)
     options = parser.parse_args()
     seeds = [of_seed(seed, options.budget_s) for seed in range(1, SEEDS + 1)]
     figures: dict[str, float] = {"budget_s": options.budget_s}
