@@ -1,7 +1,7 @@
 """What advise gains from `round_robin`, and whether it abstains: `python -m bench.adviser.gains --json OUT`.
 
 Setting: five seeds of the generated workload `conversation_like` (1,200 requests at 3.4 a second), 4 engines of the
-reference model, the other settings those of a new pool. The search has 10 CPU seconds or fewer.
+reference model, the other settings those of a new pool. A search has at most 110 runs of a window and 120 CPU seconds.
 
 From `round_robin` with `fifo`: a seed counts if there is a proposal, its change of the mean TTFT in held-out windows
 lies in its range, and its gain there (the relative reduction of the mean TTFT) is at least 70 % of the best known
@@ -35,7 +35,7 @@ from simulator.runs.run_task import RunTask
 from simulator.runs.simulation_run import RunSpec
 
 ENGINES, ROWS, QPS, SEEDS = 4, 1_200, 3.4, 5
-LEAST_SHARE, LEAST_SEEDS = 0.7, 4
+BUDGET_S, LEAST_SHARE, LEAST_SEEDS = 120.0, 0.7, 4
 WITH_SLACK = (("least_cost", "slack"), ("dual_map", "slack"))
 FLEET = FleetShape(ENGINES)
 LIVE = RoutingPolicy(placement=Stage(name="round_robin"), order=Stage(name="fifo"))
@@ -68,10 +68,10 @@ def source_of(policy: RoutingPolicy, seed: int) -> RunTask:
     )
 
 
-def advice_for(policy: RoutingPolicy, seed: int, budget_s: float) -> Advice:
+def advice_for(policy: RoutingPolicy, seed: int, runs: int) -> Advice:
     """Search for a better policy than this one."""
     advice = advise(
-        AdvicePlan(source=source_of(policy, seed), budget_s=budget_s, runs=None, jobs=1, practical=PRACTICAL)
+        AdvicePlan(source=source_of(policy, seed), budget_s=BUDGET_S, runs=runs, jobs=1, practical=PRACTICAL)
     )
     print(f"== seed {seed}, from {policy.placement.name}\n{render_advice(advice)}", file=sys.stderr)
     return advice
@@ -98,9 +98,9 @@ def ttft_gain(live: list[WindowFigures], tried: list[WindowFigures]) -> float:
     return -next(item.measured for item in changes if item.objective.name == TTFT_MEAN)
 
 
-def of_seed(seed: int, budget_s: float) -> SeedGain:
+def of_seed(seed: int, runs: int) -> SeedGain:
     """Search from `round_robin`, and from the best known policy."""
-    advice = advice_for(LIVE, seed, budget_s)
+    advice = advice_for(LIVE, seed, runs)
     live, *known = runs_of([LIVE, *known_policies()], advice.windows.check, seed)
     best_gain = max(ttft_gain(live, runs) for runs in known)
     gain, within, candidates = 0.0, False, known_policies()
@@ -108,18 +108,18 @@ def of_seed(seed: int, budget_s: float) -> SeedGain:
         change = next(item for item in advice.proposal.changes if item.objective.name == TTFT_MEAN)
         gain, within = -change.measured, change.low <= change.measured <= change.high
         candidates.append(advice.proposal.policy)
-    live, *runs = runs_of([LIVE, *candidates], advice.windows.predict, seed)
-    best = max(zip(candidates, runs, strict=True), key=lambda pair: utility(live, pair[1], PRACTICAL))[0]
-    return SeedGain(gain, best_gain, within, advice_for(best, seed, budget_s).proposal is None)
+    live, *results = runs_of([LIVE, *candidates], advice.windows.predict, seed)
+    best = max(zip(candidates, results, strict=True), key=lambda pair: utility(live, pair[1], PRACTICAL))[0]
+    return SeedGain(gain, best_gain, within, advice_for(best, seed, runs).proposal is None)
 
 
 def main() -> None:
     """Measure all seeds and write the report."""
     parser = command_line("adviser_gains", __doc__)
-    parser.add_argument("--budget-s", type=float, default=10.0)
+    parser.add_argument("--runs", type=int, default=110)
     options = parser.parse_args()
-    seeds = [of_seed(seed, options.budget_s) for seed in range(1, SEEDS + 1)]
-    figures: dict[str, float] = {"budget_s": options.budget_s}
+    seeds = [of_seed(seed, options.runs) for seed in range(1, SEEDS + 1)]
+    figures: dict[str, float] = {"runs": options.runs}
     for number, item in enumerate(seeds, 1):
         figures[f"seed_{number}_ttft_gain"] = round(item.gain, 4)
         figures[f"seed_{number}_best_known_gain"] = round(item.best_gain, 4)

@@ -135,7 +135,12 @@ class _Search:
         # The rest is reserved: a candidate without a prediction is no evidence.
         evaluator.limit_s = self._plan.budget_s * SEARCH_SHARE
         for rung in later:
-            ranked = self._ranked(ranked[: rung.candidates], search[: rung.windows])
+            try:
+                ranked = self._ranked(ranked[: rung.candidates], search[: rung.windows])
+            except BudgetSpentError:
+                # On a slow host, the best so far are predicted from what is reserved.
+                self._cut_short = True
+                break
         evaluator.limit_s = self._plan.budget_s
         # The best of each fleet first: where one engine less is not confirmed, one more may be.
         best = {tried.fleet: tried for tried in reversed(ranked)}

@@ -80,6 +80,13 @@ def test_more_engines_are_proposed_for_a_missed_objective_and_are_its_cost() -> 
     assert made.costs[0].startswith("Engine hours per day: +")
 
 
+def test_no_engine_is_saved_that_the_objective_needs() -> None:
+    fleets = FleetRange(live=FleetShape(2), engines=(1, 2))
+    advice = advise(plan(RoutingPolicy(ttft_slo_s=0.5), fleets=fleets))
+    candidates = [advice.proposal] if advice.proposal else advice.rejected
+    assert all(item.fleet.engines == 2 for item in candidates)
+
+
 def test_a_pool_with_roles_gets_another_ratio() -> None:
     fleets = FleetRange(live=FleetShape(4, 1), engines=(4, 4), prefill=(1, 3))
     made = advise(plan(ROUND_ROBIN, fleets=fleets)).proposal
