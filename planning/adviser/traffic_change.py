@@ -29,19 +29,23 @@ class Sign(msgspec.Struct, frozen=True):
     """Whether it is compared by ratio; else by difference."""
     least: float
     """Smallest usual difference: of logarithms if relative. Smaller ones between few windows are chance."""
+    spread: float
+    """Standard deviation of one request, of logarithms if relative, as in conversations."""
 
 
 SIGNS = (
-    Sign("requests_per_s", "requests per second", True, 0.12),
-    Sign("mean_prompt_tokens", "prompt tokens", True, 0.06),
-    Sign("mean_output_tokens", "output tokens", True, 0.06),
-    Sign("prefix_share", "share of known prefixes", False, 0.03),
+    Sign("requests_per_s", "requests per second", True, 0.12, 1.2),
+    Sign("mean_prompt_tokens", "prompt tokens", True, 0.06, 1.2),
+    Sign("mean_output_tokens", "output tokens", True, 0.06, 0.8),
+    Sign("prefix_share", "share of known prefixes", False, 0.03, 0.6),
 )
 
 
 class WindowSigns(Protocol):
     """The traffic of one window."""
 
+    @property
+    def requests(self) -> int: ...
     @property
     def from_s(self) -> float: ...
     @property
@@ -89,7 +93,8 @@ def _changed(sign: Sign, before: Sequence[WindowSigns], since: Sequence[WindowSi
     """Return how the sign changed, as text; empty if it did not."""
     values = [_value(sign, item) for item in before]
     middle = median(values)
-    usual = max(_NORMAL * median(abs(value - middle) for value in values), sign.least)
+    chance = sign.spread / math.sqrt(min(item.requests for item in since))
+    usual = max(_NORMAL * median(abs(value - middle) for value in values), sign.least, chance)
     differences = [(_value(sign, item) - middle) / usual for item in since]
     if max(differences) > -LIMIT and min(differences) < LIMIT:
         return ""

@@ -14,6 +14,7 @@ from planning.adviser.prediction import ENGINE_HOURS, TTFT_MEAN, Practical
 from planning.adviser.verdict import Advice
 from routing.policy.policy_document import RoutingPolicy, Stage
 from simulator.adviser.command import main
+from simulator.adviser.evaluation import BudgetSpentError
 from simulator.adviser.search import AdvicePlan, advise
 from simulator.runs.policy_file import read_policy
 from simulator.runs.run_task import RunTask
@@ -101,6 +102,16 @@ def test_a_spent_budget_starts_no_further_run() -> None:
     # The run that spends it ends and counts.
     assert advice.runs <= 2
     assert not multiprocessing.active_children()
+
+
+def test_where_the_budget_ends_the_search_its_best_so_far_is_predicted(monkeypatch: pytest.MonkeyPatch) -> None:
+    def spent(*_: object) -> None:
+        raise BudgetSpentError("spent")
+
+    monkeypatch.setattr("simulator.adviser.search._Search._ranked", spent)
+    advice = advise(plan(ROUND_ROBIN))
+    assert advice.cut_short
+    assert advice.proposal is not None
 
 
 def test_ctrl_c_in_the_middle_of_a_run_ends_the_children(monkeypatch: pytest.MonkeyPatch) -> None:
