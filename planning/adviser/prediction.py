@@ -21,9 +21,12 @@ class AdviceObjective(msgspec.Struct, frozen=True):
     title: str
     kind: str
     more_is_better: bool
+    unit: str = "s"
+    """Unit of the figure of a ratio."""
 
 
 ON_TIME, ON_TIME_TOKENS, REJECTED, TTFT_MEAN = "on_time", "on_time_tokens", "rejected", "ttft_mean_s"
+ENGINE_HOURS = "engine_h"
 
 OBJECTIVES = (
     AdviceObjective(ON_TIME, "On time, of requests", SHARE, True),
@@ -36,12 +39,16 @@ OBJECTIVES = (
     AdviceObjective("tpot_p90_s", "TPOT, p90", RATIO, False),
     AdviceObjective("hits", "Cache hits, of prompt tokens", SHARE, True),
     AdviceObjective("engine_s", "Prefill time per request", RATIO, False),
+    AdviceObjective(ENGINE_HOURS, "Engine hours per day", RATIO, False, "h"),
 )
 """Figures of a run. Prefill time is in engine seconds, as estimated at dispatch."""
-DECIDING = (ON_TIME, ON_TIME_TOKENS, TTFT_MEAN)
+SHARES = (ON_TIME, ON_TIME_TOKENS)
+DECIDING = (*SHARES, TTFT_MEAN, ENGINE_HOURS)
 """Objectives of which one must improve."""
-GUARDED = (*DECIDING, REJECTED)
-"""Objectives that must not get worse by a practical size."""
+GUARDED = (*SHARES, TTFT_MEAN, REJECTED)
+"""Objectives that must not get worse by a practical size on an equal or larger fleet."""
+GUARDED_OF_FEWER = (*SHARES, REJECTED)
+"""Those on a smaller fleet: requests can wait longer there if they stay on time."""
 
 
 class WindowFigures(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,10 +60,13 @@ class WindowFigures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Practical(msgspec.Struct, frozen=True, kw_only=True):
-    """Smallest changes that matter: of shares in 0..1, of times as a ratio."""
+    """Smallest changes that matter: of shares in 0..1, of times and engine hours as a ratio."""
 
     share: float = 0.02
     ratio: float = 0.1
+    engine_hours: float = 0.05
+    attainment: float = 0.9
+    """Target of both on-time shares. More engines are proposed only where the live policy misses it."""
 
 
 class PredictedChange(msgspec.Struct, frozen=True):
@@ -82,21 +92,45 @@ class GroupChange(msgspec.Struct, frozen=True):
 
 
 def utility(live: Sequence[WindowFigures], tried: Sequence[WindowFigures], practical: Practical) -> float:
-    """Return the sum of the candidate's gains in the guarded objectives, each in units of its practical size.
+    """Return the sum of the candidate's gains, each in units of its practical size.
 
-    If one of them gets worse by a practical size, return that loss. Runs are in the same order of windows and seeds.
+    If a guarded objective gets worse by a practical size, return that loss. With fewer engines, the on-time shares
+    count as in their worst window, and slower answers do not count. Engines that no missed objective needs are a loss.
+    Runs are in the same order of windows and seeds.
     """
-    pairs = [(item, _differences(item, live, tried, 1)) for item in OBJECTIVES if item.name in GUARDED]
-    gains = [gain_of(_plain(fmean(values), item), item, practical) for item, values in pairs if values]
-    worst = min(gains)
-    return worst if worst <= -1 else sum(gains)
+    differences = {
+        item: _differences(item, live, tried, 1) for item in OBJECTIVES if item.name in (*GUARDED, *DECIDING)
+    }
+    means = {item: fmean(values) for item, values in differences.items() if values}
+    gains = {item.name: gain_of(_plain(mean, item), item, practical) for item, mean in means.items()}
+    engine_gain = gains.get(ENGINE_HOURS, 0.0)
+    if engine_gain > 0:
+        for item, values in differences.items():
+            if item.name in SHARES and values:
+                gains[item.name] = gain_of(min(values), item, practical)
+        gains[TTFT_MEAN] = max(gains.get(TTFT_MEAN, 0.0), 0.0)
+    if engine_gain < 0 and not misses_objective(_share_means(live), practical):
+        return engine_gain - 1
+    worst = min(gains[name] for name in guarded(engine_gain) if name in gains)
+    return worst if worst <= -1 else sum(gains.values())
+
+
+def guarded(engine_gain: float) -> tuple[str, ...]:
+    """Return the objectives that must not get worse, given the gain in engine hours: above 0 with fewer engines."""
+    return GUARDED_OF_FEWER if engine_gain > 0 else GUARDED
+
+
+def misses_objective(on_time_shares: Sequence[float], practical: Practical) -> bool:
+    """Return whether one of the live policy's on-time shares is below the target."""
+    return any(share < practical.attainment for share in on_time_shares)
 
 
 def gain_of(change: float, objective: AdviceObjective, practical: Practical) -> float:
     """Return a predicted change in units of its practical size, above 0 if it is better."""
     size, practical_size = change, practical.share
     if objective.kind == RATIO:
-        size, practical_size = math.log1p(change), -math.log1p(-practical.ratio)
+        ratio = practical.engine_hours if objective.name == ENGINE_HOURS else practical.ratio
+        size, practical_size = math.log1p(change), -math.log1p(-ratio)
     return size / practical_size if objective.more_is_better else -size / practical_size
 
 
@@ -146,6 +180,10 @@ def _group_sums(runs: Sequence[WindowFigures]) -> dict[str, tuple[int, float]]:
             of, met = sums.get(name, (0, 0.0))
             sums[name] = (of + requests, met + requests * share)
     return sums
+
+
+def _share_means(runs: Sequence[WindowFigures]) -> list[float]:
+    return [fmean(run.figures.get(name) or 0.0 for run in runs) for name in SHARES]
 
 
 def _differences(

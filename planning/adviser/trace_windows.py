@@ -1,4 +1,7 @@
-"""Windows of a trace: a policy is searched on some that differ, predicted from others, and checked on the rest."""
+"""Windows of a trace: a policy is searched on some that differ, predicted from others, and checked on the rest.
+
+Windows before the last change of traffic are not used.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,8 @@ from collections.abc import Sequence
 from statistics import fmean, median
 
 import msgspec
+
+from planning.adviser.traffic_change import TrafficChange, last_change
 
 BUSIEST, QUIETEST, ODD, TYPICAL, FURTHER = "busiest", "quietest", "odd", "typical", "further"
 MOST_SLICES = 16
@@ -39,6 +44,13 @@ class TraceWindow(msgspec.Struct, frozen=True, kw_only=True):
     prompt_tokens_per_s: float
     mean_prompt_tokens: float
     mean_output_tokens: float
+    prefix_share: float = 0.0
+    """Share of prompt tokens whose prefix occurred earlier in the trace."""
+
+    @property
+    def requests_per_s(self) -> float:
+        """Counted requests per second."""
+        return self.requests / (self.to_s - self.from_s)
 
     @property
     def requests(self) -> int:
@@ -53,14 +65,34 @@ class WindowPlan(msgspec.Struct, frozen=True, kw_only=True):
     """Busiest, typical, quietest, odd: candidates are compared in this order."""
     predict: tuple[TraceWindow, ...]
     check: tuple[TraceWindow, ...]
+    change: TrafficChange | None = None
+    """The last change of traffic. All windows are after it, with their warm-up."""
 
 
-def window_plan(times_s: Sequence[float], prompts: Sequence[int], outputs: Sequence[int]) -> WindowPlan:
-    """Return the windows of requests in order of time, given their lengths in tokens; raise ShortTraceError."""
-    windows = _windows(times_s, prompts, outputs)
+class TraceColumns(msgspec.Struct, frozen=True):
+    """The requests of a trace in order of time."""
+
+    times_s: Sequence[float]
+    prompts: Sequence[int]
+    """Prompt tokens."""
+    outputs: Sequence[int]
+    """Output tokens."""
+    known: Sequence[int]
+    """Prompt tokens whose prefix occurred earlier in the trace."""
+
+
+def window_plan(columns: TraceColumns) -> WindowPlan:
+    """Return the windows after the last change of traffic; raise ShortTraceError."""
+    windows, change = _windows(columns, columns.times_s[0] if columns.times_s else 0.0), None
+    while (later := last_change(windows)) is not None:
+        change = later
+        # Cut again: the part after the change would have few windows.
+        windows = _windows(columns, columns.times_s[0] + change.at_s)
     if len(windows) < LEAST_WINDOWS:
+        since = f" since its traffic changed at {change.at_s:.0f} s" if change else ""
         raise ShortTraceError(
-            f"the trace has {len(windows)} windows of {LEAST_REQUESTS} requests or more; {LEAST_WINDOWS} are needed"
+            f"the trace has {len(windows)} windows of {LEAST_REQUESTS} requests or more{since}; {LEAST_WINDOWS} are "
+            f"needed"
         )
     rest = sorted(windows, key=lambda item: item.prompt_tokens_per_s)
     quietest, busiest = rest.pop(0), rest.pop()
@@ -75,14 +107,16 @@ def window_plan(times_s: Sequence[float], prompts: Sequence[int], outputs: Seque
         # Alternating, so that both have all hours of the trace.
         predict=tuple(item for number, item in enumerate(rest) if number % 3 != 1),
         check=tuple(rest[1::3]),
+        change=change,
     )
 
 
-def _windows(times_s: Sequence[float], prompts: Sequence[int], outputs: Sequence[int]) -> list[TraceWindow]:
-    """Return slices of equal duration with enough requests; the first ones only warm up the next."""
-    slices = max(LEAST_SLICES, min(MOST_SLICES, len(times_s) // ROWS_PER_SLICE))
-    start, span_s = (times_s[0], times_s[-1] - times_s[0]) if times_s else (0.0, 0.0)
-    length_s = span_s / slices
+def _windows(columns: TraceColumns, start: float) -> list[TraceWindow]:
+    """Return slices of equal duration from `start` with enough requests; the first ones only warm up the next."""
+    times_s = columns.times_s
+    rows = len(times_s) - bisect_left(times_s, start)
+    slices = max(LEAST_SLICES, min(MOST_SLICES, rows // ROWS_PER_SLICE))
+    length_s = (times_s[-1] - start) / slices if rows else 0.0
     made = []
     for number in range(WARMUP_SLICES, slices):
         from_s = start + number * length_s
@@ -96,11 +130,12 @@ def _windows(times_s: Sequence[float], prompts: Sequence[int], outputs: Sequence
                 first=first,
                 last=last,
                 warmup=counted - first,
-                from_s=from_s - start,
-                to_s=from_s - start + length_s,
-                prompt_tokens_per_s=sum(prompts[counted:last]) / length_s,
-                mean_prompt_tokens=fmean(prompts[counted:last]),
-                mean_output_tokens=fmean(outputs[counted:last]),
+                from_s=from_s - times_s[0],
+                to_s=from_s - times_s[0] + length_s,
+                prompt_tokens_per_s=sum(columns.prompts[counted:last]) / length_s,
+                mean_prompt_tokens=fmean(columns.prompts[counted:last]),
+                mean_output_tokens=fmean(columns.outputs[counted:last]),
+                prefix_share=sum(columns.known[counted:last]) / sum(columns.prompts[counted:last]),
             )
         )
     return made

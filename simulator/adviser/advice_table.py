@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from planning.adviser.fleet_shape import ENGINES, PREFILL, FleetShape
 from planning.adviser.prediction import COVERAGE, RATIO, AdviceObjective, PredictedChange
 from planning.adviser.verdict import Advice, PolicyCandidate, change_words
 from routing.values.counted import count
@@ -32,14 +33,18 @@ def _lines(advice: Advice) -> Iterator[str]:
 def _candidate(advice: Advice, candidate: PolicyCandidate) -> Iterator[str]:
     live, policy = advice.live, candidate.policy
     yield f"  {live.placement.name} + {live.order.name} → {policy.placement.name} + {policy.order.name}"
+    if candidate.fleet != advice.fleet:
+        yield f"  {_fleet(advice.fleet)} → {_fleet(candidate.fleet)}; the draft policy does not set engines"
     for path, value in candidate.settings.items():
-        if not path.endswith(".name"):
+        if not path.endswith(".name") and path not in (ENGINES, PREFILL):
             yield f"  {path} = {value:.6g}" if isinstance(value, float) else f"  {path} = {value}"
     yield ""
     rows = [["objective", "live", "proposed", "change", f"{COVERAGE:.0%} range", "checked"]]
     rows += [_row(change) for change in candidate.changes]
     yield from text_table(rows)
     yield ""
+    if candidate.costs:
+        yield f"Costs: {'; '.join(candidate.costs)}."
     if candidate.worse:
         yield "On time less often:"
         for group in candidate.worse:
@@ -61,15 +66,27 @@ def _row(change: PredictedChange) -> list[str]:
     ]
 
 
+def _fleet(shape: FleetShape) -> str:
+    roles = f" ({shape.prefill} prefill, {shape.engines - shape.prefill} decode)" if shape.prefill else ""
+    return f"{count(shape.engines, 'engine')}{roles}"
+
+
 def _figure(value: float, objective: AdviceObjective) -> str:
+    if objective.unit == "h":
+        return f"{value:,.0f} h"
     if objective.kind == RATIO:
         return f"{value * 1000:.0f} ms" if value < 1 else f"{value:.2f} s"
     return f"{value:.1%}"
 
 
 def _evidence(advice: Advice) -> Iterator[str]:
-    windows = advice.windows
+    windows, change = advice.windows, advice.windows.change
     yield ""
+    if change is not None:
+        yield (
+            f"Traffic changed at {change.at_s:.0f} s, noticed by {change.noticed_s:.0f} s: {'; '.join(change.signs)}. "
+            "Windows before it are not used for prediction."
+        )
     yield (
         f"Evidence: {count(advice.candidates, 'candidate')}, {count(advice.runs, 'run')}, {advice.cpu_s:.0f} of "
         f"{advice.budget_s:.0f} CPU seconds{', which ended the search early' if advice.cut_short else ''}."

@@ -13,9 +13,9 @@ from typing import Self
 
 import msgspec
 
-from planning.adviser.prediction import ON_TIME, ON_TIME_TOKENS, REJECTED, TTFT_MEAN, WindowFigures
+from planning.adviser.fleet_shape import FleetPolicy
+from planning.adviser.prediction import ENGINE_HOURS, ON_TIME, ON_TIME_TOKENS, REJECTED, TTFT_MEAN, WindowFigures
 from planning.adviser.trace_windows import TraceWindow
-from routing.policy.policy_document import RoutingPolicy
 from routing.values.counted import count
 from routing.values.prepared_struct import prepared
 from simulator.child_task import NICE
@@ -50,7 +50,8 @@ class _Done(msgspec.Struct, frozen=True):
 
 
 _Key = tuple[bytes, int, int]
-"""Encoded policy, first row of the window, seed."""
+"""Encoded policy and fleet, first row of the window, seed."""
+_HOURS_PER_DAY = 24
 
 
 class BudgetSpentError(RuntimeError):
@@ -95,7 +96,7 @@ class Evaluator:
         return sum(self._cpu_s.values())
 
     def figures(
-        self, policies: Sequence[RoutingPolicy], windows: Sequence[TraceWindow], seeds: Sequence[int]
+        self, policies: Sequence[FleetPolicy], windows: Sequence[TraceWindow], seeds: Sequence[int]
     ) -> list[list[WindowFigures]]:
         """Return the runs of each policy, by window and then by seed; raise BudgetSpentError.
 
@@ -124,8 +125,15 @@ class Evaluator:
                 self._cpu_s[done.pid] = done.cpu_s
                 self.runs += 1
 
-    def _task(self, policy: RoutingPolicy, window: TraceWindow, seed: int) -> WindowTask:
-        spec = msgspec.structs.replace(self._source.spec, policy=policy, seed=seed, warmup=window.warmup)
+    def _task(self, tried: FleetPolicy, window: TraceWindow, seed: int) -> WindowTask:
+        spec = msgspec.structs.replace(
+            self._source.spec,
+            policy=tried.policy,
+            engines=tried.fleet.engines,
+            prefill=tried.fleet.prefill,
+            seed=seed,
+            warmup=window.warmup,
+        )
         return WindowTask(source=self._source, window=window, time_scale=self._time_scale, spec=spec)
 
 
@@ -171,6 +179,7 @@ def run_window(task: WindowTask) -> WindowFigures:
             "tpot_p90_s": report.itl_p90_s or None,
             "hits": report.token_hit_rate,
             "engine_s": sum(record.compute_s for record in records) / len(records),
+            ENGINE_HOURS: _HOURS_PER_DAY * spec.engines,
         },
         groups={**groups, **_tenants(records, spec.slo_tpot_s)},
     )

@@ -10,6 +10,7 @@ from statistics import fmean
 
 import msgspec
 
+from planning.adviser.fleet_shape import ENGINES, PREFILL, FleetPolicy, FleetRange, FleetShape
 from planning.adviser.halving import FINALISTS, Rung, rungs
 from planning.adviser.prediction import (
     ON_TIME,
@@ -20,14 +21,15 @@ from planning.adviser.prediction import (
     utility,
     worse_groups,
 )
-from planning.adviser.search_space import point_of, policy_at, search_space, starting_points
-from planning.adviser.trace_windows import TraceWindow, WindowPlan, window_plan
-from planning.adviser.verdict import Advice, PolicyCandidate, objections
+from planning.adviser.search_space import Point, point_of, policy_at, search_space, starting_points
+from planning.adviser.trace_windows import TraceColumns, TraceWindow, WindowPlan, window_plan
+from planning.adviser.verdict import Advice, PolicyCandidate, costs_of, objections
 from routing.policy.policy_document import RoutingPolicy
 from simulator.adviser.evaluation import BudgetSpentError, Evaluator
 from simulator.adviser.policy_sampler import PolicySampler
 from simulator.runs.run_task import RunTask, workload_of
 from simulator.workloads.arrivals import scaled_times
+from simulator.workloads.prepared_workload import Workload
 
 BATCH = 8
 """Candidates suggested at once. Constant, so that the search does not depend on the number of processes."""
@@ -49,6 +51,8 @@ class AdvicePlan(msgspec.Struct, frozen=True, kw_only=True):
     """Maximum number of runs; None: what the budget is expected to allow."""
     jobs: int
     practical: Practical
+    fleets: FleetRange | None = None
+    """The fleets that can be proposed; None: only the live one."""
 
 
 def advise(plan: AdvicePlan, on_runs: Callable[[int], object] = lambda runs: None) -> Advice:
@@ -56,14 +60,24 @@ def advise(plan: AdvicePlan, on_runs: Callable[[int], object] = lambda runs: Non
 
     Raises TraceError, WrongWorkloadError, and ShortTraceError.
     """
-    workload = workload_of(plan.source)
-    rows = workload.rows
-    times = scaled_times(rows, plan.source.spec.qps)
-    windows = window_plan(times, workload.prompt_tokens, [row.output_length for row in rows])
-    # A trace with windows has a duration.
-    scale = times[-1] / (rows[-1].timestamp - rows[0].timestamp) * 1000
+    windows, scale = trace_windows(plan.source)
     with Evaluator(plan.source, scale, plan.jobs, plan.budget_s) as evaluator:
         return _Search(plan, windows, evaluator, on_runs).advice()
+
+
+def trace_windows(source: RunTask) -> tuple[WindowPlan, float]:
+    """Return the windows of the task's trace and the factor of its times; raise like `advise`."""
+    workload = workload_of(source)
+    columns = columns_of(workload, source.spec.qps)
+    windows = window_plan(columns)
+    # A trace with windows has a duration.
+    return windows, columns.times_s[-1] / (workload.rows[-1].timestamp - workload.rows[0].timestamp) * 1000
+
+
+def columns_of(workload: Workload, qps: float | None) -> TraceColumns:
+    """Return the requests as windows are cut from them, at a mean rate of `qps` (None: as recorded)."""
+    outputs = [row.output_length for row in workload.rows]
+    return TraceColumns(scaled_times(workload.rows, qps), workload.prompt_tokens, outputs, workload.infinite_hits)
 
 
 class _Search:
@@ -73,21 +87,24 @@ class _Search:
         self, plan: AdvicePlan, windows: WindowPlan, evaluator: Evaluator, on_runs: Callable[[int], object]
     ) -> None:
         self._plan = plan
-        self._live = plan.source.spec.policy
-        self._space = search_space(self._live)
+        spec = plan.source.spec
+        self._fleets = plan.fleets or FleetRange.only(FleetShape(spec.engines, spec.prefill))
+        self._live = FleetPolicy(spec.policy, self._fleets.live)
+        self._routing = search_space(spec.policy)
+        self._space = (*self._fleets.dimensions(), *self._routing)
         self._windows = windows
         self._evaluator = evaluator
         self._on_runs = on_runs
         self._seeds = tuple(range(plan.source.spec.seed, plan.source.spec.seed + SEEDS))
-        self._tried: dict[bytes, RoutingPolicy] = {}
+        self._tried: dict[bytes, FleetPolicy] = {}
         self._cut_short = False
 
     def advice(self) -> Advice:
         """Return the first finalist whose prediction holds a practical improvement."""
         rejected: list[PolicyCandidate] = []
         try:
-            for policy in self._finalists():
-                candidate = self._predicted(policy)
+            for tried in self._finalists():
+                candidate = self._predicted(tried)
                 if not candidate.objections:
                     return self._result(candidate, "", rejected)
                 rejected.append(candidate)
@@ -110,7 +127,7 @@ class _Search:
             raise BudgetSpentError("The budget does not suffice for a search")
         return steps
 
-    def _finalists(self) -> list[RoutingPolicy]:
+    def _finalists(self) -> list[FleetPolicy]:
         """Return the candidates that beat the live policy on all search windows, the best first."""
         (first, *later), search, evaluator = self._rungs(), self._windows.search, self._evaluator
         evaluator.limit_s = self._plan.budget_s * FIRST_RUNG_SHARE
@@ -118,31 +135,59 @@ class _Search:
         # The rest is reserved: a candidate without a prediction is no evidence.
         evaluator.limit_s = self._plan.budget_s * SEARCH_SHARE
         for rung in later:
-            ranked = self._ranked(ranked[: rung.candidates], search[: rung.windows])
+            try:
+                ranked = self._ranked(ranked[: rung.candidates], search[: rung.windows])
+            except BudgetSpentError:
+                # On a slow host, the best so far are predicted from what is reserved.
+                self._cut_short = True
+                break
         evaluator.limit_s = self._plan.budget_s
-        return ranked[:FINALISTS]
+        # The best of each fleet first: where one engine less is not confirmed, one more may be.
+        best = {tried.fleet: tried for tried in reversed(ranked)}
+        return sorted(ranked, key=lambda tried: tried is not best[tried.fleet])[:FINALISTS]
 
-    def _sampled(self, rung: Rung, windows: Sequence[TraceWindow]) -> list[RoutingPolicy]:
+    def _starting(self) -> list[Point]:
+        """Return each placement on the live fleet, then the live and the default one on other fleets."""
+        live, default = self._live.policy, RoutingPolicy()
+        default = msgspec.structs.replace(live, placement=default.placement, order=default.order)
+        shape, *others = self._fleets.starting_shapes()
+        points: list[Point] = [
+            {**self._fleets.point_of(shape), **point} for point in starting_points(live, self._routing)
+        ]
+        return points + [
+            {**self._fleets.point_of(other), **point_of(policy, self._routing)}
+            for other in others
+            for policy in (live, default)
+        ]
+
+    def _sampled(self, rung: Rung, windows: Sequence[TraceWindow]) -> list[FleetPolicy]:
         """Run the candidates of the first rung, and return them in order of utility."""
-        sampler = PolicySampler(self._space, starting_points(self._live, self._space), self._seeds[0])
+        sampler = PolicySampler(self._space, self._starting(), self._seeds[0])
         live = self._run([self._live], windows)[0]
         utilities: dict[bytes, float] = {}
         for first in range(0, rung.candidates, BATCH):
             points = sampler.suggest(min(BATCH, rung.candidates - first))
-            suggested = [(trial, policy_at(point, self._live)) for trial, point in points]
+            suggested = [(trial, self._at(point)) for trial, point in points]
             try:
-                results = self._run([policy for _, policy in suggested], windows)
+                results = self._run([tried for _, tried in suggested], windows)
             except BudgetSpentError:
                 self._cut_short = True
                 break
-            for (trial, policy), runs in zip(suggested, results, strict=True):
-                key = msgspec.json.encode(policy)
-                self._tried[key] = policy
+            for (trial, tried), runs in zip(suggested, results, strict=True):
+                key = msgspec.json.encode(tried)
+                self._tried[key] = tried
                 utilities[key] = utility(live, runs, self._plan.practical)
                 sampler.learn(trial, (_mean(ON_TIME, runs), _mean(ON_TIME_TOKENS, runs), utilities[key]))
         return [self._tried[key] for key in sorted(self._tried, key=lambda key: -utilities[key])]
 
-    def _ranked(self, policies: Sequence[RoutingPolicy], windows: Sequence[TraceWindow]) -> list[RoutingPolicy]:
+    def _at(self, point: Point) -> FleetPolicy:
+        routing = {path: value for path, value in point.items() if path not in (ENGINES, PREFILL)}
+        return FleetPolicy(policy_at(routing, self._live.policy), self._fleets.shape_at(point))
+
+    def _point(self, tried: FleetPolicy) -> Point:
+        return {**self._fleets.point_of(tried.fleet), **point_of(tried.policy, self._routing)}
+
+    def _ranked(self, policies: Sequence[FleetPolicy], windows: Sequence[TraceWindow]) -> list[FleetPolicy]:
         """Return the policies that beat the live one in these windows, the best first."""
         live, *results = self._run([self._live, *policies], windows)
         scored = [
@@ -152,23 +197,25 @@ class _Search:
         return [policy for gain, policy in sorted(scored, key=lambda item: -item[0]) if gain > 0]
 
     def _run(
-        self, policies: Sequence[RoutingPolicy], windows: Sequence[TraceWindow], seeds: int = 1
+        self, policies: Sequence[FleetPolicy], windows: Sequence[TraceWindow], seeds: int = 1
     ) -> list[list[WindowFigures]]:
         made = self._evaluator.figures(policies, windows, self._seeds[:seeds])
         self._on_runs(self._evaluator.runs)
         return made
 
-    def _predicted(self, policy: RoutingPolicy) -> PolicyCandidate:
+    def _predicted(self, candidate: FleetPolicy) -> PolicyCandidate:
         """Return the candidate with its prediction, measured in the windows for checking."""
         windows, practical = self._windows, self._plan.practical
-        live, tried = self._run([self._live, policy], windows.predict, SEEDS)
-        checks = self._run([self._live, policy], windows.check, SEEDS)
+        live, tried = self._run([self._live, candidate], windows.predict, SEEDS)
+        checks = self._run([self._live, candidate], windows.check, SEEDS)
         changes = predicted_changes((live, tried), (checks[0], checks[1]), SEEDS)
-        before, after = point_of(self._live, self._space), point_of(policy, self._space)
+        before, after = self._point(self._live), self._point(candidate)
         return PolicyCandidate(
-            policy=policy,
+            policy=candidate.policy,
+            fleet=candidate.fleet,
             settings={path: value for path, value in after.items() if before.get(path) != value},
             changes=changes,
+            costs=costs_of(changes, practical),
             worse=worse_groups(live, tried, practical),
             objections=objections(changes, practical),
         )
@@ -178,7 +225,8 @@ class _Search:
             proposal=proposal,
             abstains=abstains,
             rejected=tuple(rejected),
-            live=self._live,
+            live=self._live.policy,
+            fleet=self._live.fleet,
             windows=self._windows,
             seeds=self._seeds,
             practical=self._plan.practical,

@@ -4,6 +4,7 @@ import pytest
 
 from planning.adviser.halving import FINALISTS, rungs
 from planning.adviser.prediction import (
+    ENGINE_HOURS,
     ON_TIME,
     ON_TIME_TOKENS,
     REJECTED,
@@ -14,7 +15,7 @@ from planning.adviser.prediction import (
     utility,
     worse_groups,
 )
-from planning.adviser.verdict import objections
+from planning.adviser.verdict import costs_of, objections
 
 PRACTICAL = Practical()
 
@@ -86,6 +87,39 @@ def test_groups_that_lose_are_listed_with_the_worst_first() -> None:
 def test_only_a_practical_gain_beyond_doubt_is_proposed(tried: list[WindowFigures], objection: str | None) -> None:
     made = objections(list(changes([run()] * 3, tried).values()), PRACTICAL)
     assert made == () if objection is None else any(objection in sentence for sentence in made)
+
+
+def on_engines(engines: int, on_time: float = 0.99, ttft: float = 1.0) -> WindowFigures:
+    figures = run(on_time, ttft).figures
+    return WindowFigures(figures={**figures, ENGINE_HOURS: 24.0 * engines})
+
+
+@pytest.mark.parametrize(
+    ("live", "tried", "objection"),
+    [
+        # Slower, but on time.
+        (on_engines(8), [on_engines(6, 0.985, 1.5), on_engines(6, 0.98, 1.5), on_engines(6, 0.985, 1.5)], None),
+        (on_engines(8), [on_engines(6, 0.99), on_engines(6, 0.95), on_engines(6, 0.98)], "range of an on-time share"),
+        (on_engines(8), [on_engines(6, 0.9)] * 3, "of requests: worse"),
+        (on_engines(40), [on_engines(39)] * 3, "no objective improves"),
+        (on_engines(8), [on_engines(9, 0.999, 0.2)] * 3, "more engines, although"),
+        (on_engines(8, 0.7), [on_engines(9, 0.95)] * 3, None),
+    ],
+)
+def test_engines_are_saved_while_requests_stay_on_time_and_added_for_a_missed_objective(
+    live: WindowFigures, tried: list[WindowFigures], objection: str | None
+) -> None:
+    made = objections(list(changes([live] * 3, tried).values()), PRACTICAL)
+    assert made == () if objection is None else any(objection in sentence for sentence in made)
+    if objection != "range of an on-time share":
+        assert (utility([live] * 3, tried, PRACTICAL) > 0) == (objection in (None, "no objective improves"))
+
+
+def test_costs_are_additional_engine_hours_and_what_gets_worse() -> None:
+    more = changes([on_engines(40)] * 3, [on_engines(41)] * 3)
+    fewer = changes([on_engines(8)] * 3, [on_engines(6, 0.985, 1.5)] * 3)
+    assert costs_of(list(more.values()), PRACTICAL) == ("Engine hours per day: +2.5 %",)
+    assert costs_of(list(fewer.values()), PRACTICAL) == ("TTFT, mean: +50.0 %",)
 
 
 @pytest.mark.parametrize("runs", [20, 60, 500, 10_000])
