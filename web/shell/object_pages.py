@@ -138,10 +138,7 @@ class ObjectPages:
         status: int = 200,
         once: Mapping[str, Any] = _NOTHING,
     ) -> HttpResponse:
-        """Return the page with the list, and with the opened object or the form of a new one beside it.
-
-        `once` is what the template shows after an act, and never again.
-        """
+        """Return the page with the list, the opened object or the form of a new one, and what is shown only `once`."""
         actor, resource = console_actor(request), self.resource
         may_change = may(actor, resource.changes_need)
         things, wanted = self.counted(resource.rows(actor)), asked(request, "q") if self.search else ""
@@ -185,9 +182,8 @@ class ObjectPages:
             may_change=may_change,
             needs=resource.changes_need,
             said=self.said.get(request.GET.get("said", ""), ""),
-            **self.besides(request),
+            **{**self.besides(request), **once},
             deleting=may_change and shown is not None and "delete" in request.GET,
-            **once,
             **(self.context(actor, shown) if self.context is not None and shown else {}),
         )
         return render(request, self.template, context, status=status)

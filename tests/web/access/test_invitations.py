@@ -32,9 +32,9 @@ def person(db: None) -> Person:
 def test_a_person_sets_a_password_by_the_link_and_is_signed_in(person: Person) -> None:
     admin, own = client_of(make_person("admin")), Client()
     page = page_text(admin.post(f"/access/people/{person.pk}/invite"))
-    found = re.search(r"http://testserver(/login/invitation/[^\"]+)", page)
-    assert found is not None
-    link = found[1]
+    match = re.search(r"http://testserver(/login/invitation/[^\"]+)", page)
+    assert match is not None
+    link = match[1]
     assert link not in page_text(admin.get("/access/people?person=op"))
     form = page_text(own.get(link))
     assert "Choose a password for op." in form
@@ -55,7 +55,7 @@ def test_a_person_sets_a_password_by_the_link_and_is_signed_in(person: Person) -
 
 
 @pytest.mark.parametrize("text", ["", "1", "-", "x-y", "9-", "99999999999999999999-x", "1-\0"])
-def test_wrong_codes_name_nobody(person: Person, text: str) -> None:
+def test_wrong_codes_name_no_person(person: Person, text: str) -> None:
     assert invited(text) is None
     assert accept(text, GOOD, via=CONSOLE) is None
 
