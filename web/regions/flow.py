@@ -9,7 +9,7 @@ from controlplane.platform.format import percent
 from web.regions.region_rows import RegionRow
 
 ROW, TOP = 118, 28
-LEFT, RIGHT, BAR = 170, 520, 8
+LEFT, RIGHT, BAR = 170, 440, 8
 _THICKEST = 78.0
 _THINNEST = 1.5
 
