@@ -20,7 +20,7 @@ from web.access import sessions as access_sessions
 from web.access import tenants as access_tenants
 from web.access import you as access_you
 from web.access.audit import audit, audit_download
-from web.access.login import passkey_options, passkey_sign_in, second_step, sign_in, sign_out
+from web.access.login import invitation, passkey_options, passkey_sign_in, second_step, sign_in, sign_out
 from web.access.page import admins_only
 from web.automation import jobs
 from web.automation.changes import change_automation
@@ -40,6 +40,7 @@ from web.fleet.topology.paste import topology_paste
 from web.history.cache_locality import cache_locality, cache_locality_pool
 from web.history.fleet_past import fleet_history
 from web.incidents import page as incidents
+from web.incidents.overview import overview as incidents_overview
 from web.kv_nodes.page import end_pin, forget_node, kv_moves, kv_store, set_prefix_copies, set_rules
 from web.notifications import page as notifications
 from web.objectives import page as objectives
@@ -165,6 +166,7 @@ urlpatterns = [
     path("access/people", access_people.people, name="access-people"),
     path("access/people.csv", admins_only(csv_download(PEOPLE)), name="people-csv"),
     path("access/people/sign-in-policy", access_factors.policy, name="access-sign-in-policy"),
+    path("access/people/<int:person_id>/invite", access_people.invite, name="access-person-invite"),
     path("access/people/<int:person_id>/password", access_people.password, name="access-person-password"),
     path(
         "access/people/<int:person_id>/reset-factors", access_people.reset_factors, name="access-person-reset-factors"
@@ -195,7 +197,7 @@ urlpatterns = [
     path("access/you/end-others", access_you.end_other_sessions, name="access-end-others"),
     path("audit", audit, name="audit"),
     path("audit/events.json", audit_download, name="audit-download"),
-    path("incidents", incidents.incidents, name="incidents"),
+    path("incidents", incidents_overview, name="incidents"),
     path("incidents/<int:number>", incidents.incident, name="incident"),
     path("incidents/<int:number>/<slug:act>", incidents.handle_incident, name="incident-act"),
     path("incidents/<int:number>/report.md", incidents.incident_export, {"form": "md"}, name="incident-md"),
@@ -236,6 +238,7 @@ urlpatterns = [
     path("llms.txt", llms_txt, name="llms-txt"),
     path("login", sign_in, name="login"),
     path("login/second", second_step, name="login-second"),
+    path("login/invitation/<str:code>", invitation, name="login-invitation"),
     path("login/passkey/options", passkey_options, name="login-passkey-options"),
     path("login/passkey", passkey_sign_in, name="login-passkey"),
     path("login/provider", provider.begin, name="login-provider"),

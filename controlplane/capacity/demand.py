@@ -23,6 +23,8 @@ from routing.values.prepared_struct import prepared
 
 STEP_S = 900.0
 """Close to the step of the paper's Fig. 3. Peaks shorter than a quarter of an hour are averaged out."""
+MINUTE_S = 60.0
+"""Step of a plan from the last minutes, in which short peaks count in full."""
 READ_BYTES = 32 << 20
 """From a longer log, one in n requests is read and counts n times."""
 ROWS_APART = 8
@@ -40,7 +42,7 @@ class LoggedDemand:
     """The demand in a span of the log."""
 
     regions: dict[str, list[float]]
-    """Busy engines per region and step of STEP_S seconds."""
+    """Busy engines per region and step of `step_s` seconds."""
     since: float
     """Unix seconds at which the first step begins."""
     until: float
@@ -48,11 +50,12 @@ class LoggedDemand:
     """Number of requests read."""
     every: int
     """Sampling interval: one of this many requests was read."""
+    step_s: float = STEP_S
 
     def last_days(self, days: float) -> LoggedDemand:
         """Return the demand of the last days; `requests` stays the number of all requests read."""
-        steps = max(1, int(days * 86_400 // STEP_S))
-        since = max(self.since, self.until - steps * STEP_S)
+        steps = max(1, int(days * 86_400 // self.step_s))
+        since = max(self.since, self.until - steps * self.step_s)
         return replace(self, regions={name: values[-steps:] for name, values in self.regions.items()}, since=since)
 
 
@@ -88,16 +91,16 @@ class _PoolWork:
         batch = min(MOST_TOGETHER, max(1.0, self.decode.batch_within(self.tpot_slo_s, context_tokens)))
         return self.decode.seconds(batch, batch * context_tokens) / batch
 
-    def busy(self) -> dict[tuple[str, int], float]:
+    def busy(self, step_s: float) -> dict[tuple[str, int], float]:
         """Return how many engines the requests keep busy, per region and step."""
         mean_s = self.answer_s / self.answers if self.answers else 0.0
         return {
-            asked: (seconds + self.missing.get(asked, 0) * mean_s) / STEP_S for asked, seconds in self.seconds.items()
+            asked: (seconds + self.missing.get(asked, 0) * mean_s) / step_s for asked, seconds in self.seconds.items()
         }
 
 
 def logged_demand(
-    now: float, days: float, progress: Callable[[float], None] = lambda _share: None
+    now: float, days: float, progress: Callable[[float], None] = lambda _share: None, step_s: float = STEP_S
 ) -> LoggedDemand | None:
     """Return the demand of the last `days` before `now` (unix seconds); None: the log is empty.
 
@@ -109,23 +112,24 @@ def logged_demand(
     span = recorded_span()
     if span is None:
         return None
-    first, last = int(max(span[0], now - days * 86_400) // STEP_S) + 1, int(min(span[1], now) // STEP_S)
+    first, last = int(max(span[0], now - days * 86_400) // step_s) + 1, int(min(span[1], now) // step_s)
     if last <= first:
         return None
     pools = {pool.slug: _pool_work(pool) for pool in _pools()}
     logged = Segment.objects.filter(retention=Retention.TRAFFIC, merged_at_ms=None)
-    logged = logged.filter(at_ms__gte=first * STEP_S * 1000, at_ms__lte=last * STEP_S * 1000)
+    logged = logged.filter(at_ms__gte=first * step_s * 1000, at_ms__lte=last * step_s * 1000)
     size = logged.aggregate(total=Sum("size"))["total"]
     wanted = -(-(size or 0) // READ_BYTES) or 1
     rows = min(wanted, ROWS_APART)
     segments = -(-wanted // rows)
     every, requests = segments * rows, 0
-    for row in recorded_traffic(first * STEP_S, last * STEP_S, segments=segments, rows=rows):
+    for row in recorded_traffic(first * step_s, last * step_s, segments=segments, rows=rows):
         requests += 1
-        progress((row.arrived_at - first * STEP_S) / ((last - first) * STEP_S))
+        progress((row.arrived_at - first * step_s) / ((last - first) * step_s))
         if (pool := pools.get(row.pool)) is not None:
-            pool.add(int(row.arrived_at // STEP_S), row)
-    return LoggedDemand(_by_region(pools, first, last, every), first * STEP_S, last * STEP_S, requests, every)
+            pool.add(int(row.arrived_at // step_s), row)
+    regions = _by_region(pools, first, last, every, step_s)
+    return LoggedDemand(regions, first * step_s, last * step_s, requests, every, step_s)
 
 
 def demand_now() -> dict[str, float]:
@@ -139,10 +143,12 @@ def demand_now() -> dict[str, float]:
     return regions
 
 
-def _by_region(pools: Mapping[str, _PoolWork], first: int, last: int, every: int) -> dict[str, list[float]]:
+def _by_region(
+    pools: Mapping[str, _PoolWork], first: int, last: int, every: int, step_s: float
+) -> dict[str, list[float]]:
     regions: dict[str, list[float]] = {pool.region: [0.0] * (last - first) for pool in pools.values()}
     for pool in pools.values():
-        for (region, step), busy in pool.busy().items():
+        for (region, step), busy in pool.busy(step_s).items():
             regions.setdefault(region, [0.0] * (last - first))[step - first] += every * busy
     return regions
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -25,21 +25,28 @@ from routing.values.prepared_struct import prepared
 JOB = "capacity"
 STORED_AFTER_S = 60.0
 """Time after which the requests of a quarter of an hour are stored."""
+MINUTES, FEWEST_MINUTES, EARLY_EVERY = 60, 3, timedelta(minutes=5)
+"""Minutes that a plan by the minute covers at most and at least, and how often it is made until the log has a full
+quarter of an hour.
+"""
 
 
 @shared_task(name="controlplane.capacity", ignore_result=True)
 @one_at_a_time
 def capacity() -> None:
     """Read the demand if a person asks, or if a quarter of an hour of recorded traffic has ended since the last run."""
-    if _is_due(time.time()):
-        start_calculation(JOB, {"days": MAX_DAYS})
+    if inputs := _due(time.time()):
+        start_calculation(JOB, inputs)
     serve_calculations(JOB, "controlplane.capacity.demand_child", _summary)
 
 
-def start_reading(actor: Actor) -> JobRun:
-    """Read the demand now. Raises NotAllowedError unless the actor operates all pools, and ConflictError."""
+def start_reading(actor: Actor, *, by_minute: bool = False) -> JobRun:
+    """Read the demand now, `by_minute` that of the last MINUTES.
+
+    Raises NotAllowedError unless the actor operates all pools, and ConflictError.
+    """
     require(actor, Role.OPERATOR)
-    return start_calculation(JOB, {"days": MAX_DAYS})
+    return start_calculation(JOB, {"minutes": MINUTES} if by_minute else {"days": MAX_DAYS})
 
 
 def stored_demand() -> tuple[LoggedDemand, datetime] | None:
@@ -50,14 +57,19 @@ def stored_demand() -> tuple[LoggedDemand, datetime] | None:
     return msgspec.convert(run.memory["result"], prepared(LoggedDemand)), run.finished_at
 
 
-def _is_due(now: float) -> bool:
+def _due(now: float) -> dict[str, int] | None:
+    """Return the inputs of the run that is due."""
     if (span := recorded_span()) is None:
-        return False
+        return None
     first, last = int(span[0] // STEP_S) + 1, int(min(span[1], now - STORED_AFTER_S) // STEP_S)
-    begun = datetime.fromtimestamp(last * STEP_S + STORED_AFTER_S, UTC)
-    runs = JobRun.objects.filter(job=JOB).filter(Q(started_at__gte=begun) | Q(state=JobState.ACTIVE))
+    full = first < last
+    if not full and min(span[1], now) - span[0] < 60 * FEWEST_MINUTES:
+        return None
     # One attempt for each quarter of an hour, so that a failing run is not repeated all the time.
-    return first < last and not runs.exists()
+    begun = datetime.fromtimestamp(last * STEP_S + STORED_AFTER_S if full else now, UTC)
+    begun -= timedelta() if full else EARLY_EVERY
+    runs = JobRun.objects.filter(job=JOB).filter(Q(started_at__gte=begun) | Q(state=JobState.ACTIVE))
+    return None if runs.exists() else {"days": MAX_DAYS} if full else {"minutes": MINUTES}
 
 
 def _summary(result: Any) -> str:

@@ -7,6 +7,7 @@ from random import Random
 
 from controlplane.capacity.demand import STEP_S, LoggedDemand
 from controlplane.fleet.models.engine import Engine
+from controlplane.platform.format import span
 from planning.capacity.capacity_plan import CapacityPlan, CapacityQuestion, SavingRange, capacity_plan
 from routing.values.counted import count
 
@@ -54,7 +55,7 @@ class InstallationPlan:
     def size(self, engines: int) -> FleetSize:
         """Return how this number of engines (> 0) serves the demand, shared by all regions."""
         total = [sum(step) for step in zip(*self.demand.regions.values(), strict=True)]
-        hours = STEP_S / 3600
+        hours = self.demand.step_s / 3600
         return FleetSize(
             engines,
             max(total) / engines,
@@ -72,8 +73,9 @@ class InstallationPlan:
         """Return the limits of the data; empty if it covers at least a day and the whole log was read."""
         sentences = []
         if self.span_s < DAY_S:
-            hours = self.span_s / 3600
-            sentences.append(f"The log covers {hours:.1f} h, less than a day: it excludes peaks at other hours.")
+            sentences.append(f"The log covers {span(self.span_s)}, less than a day: it excludes peaks at other hours.")
+        if self.demand.step_s < STEP_S:
+            sentences.append("Planned by the minute, so that short peaks count in full.")
         if self.demand.every > 1:
             sentences.append(f"The log is long: the plan uses one of {self.demand.every} requests.")
         return " ".join(sentences)
@@ -84,7 +86,7 @@ def installation_plan(logged: LoggedDemand, asked: Prices) -> InstallationPlan:
     demand = logged.last_days(asked.days)
     question = CapacityQuestion(
         demand=demand.regions,
-        step_s=STEP_S,
+        step_s=demand.step_s,
         reserved_per_h=asked.reserved_per_h,
         on_demand_per_h=asked.on_demand_per_h,
         utilization=asked.utilization,

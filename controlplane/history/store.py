@@ -98,15 +98,19 @@ def read_past(seconds: int, first: int, last: int, pools: Collection[str] | None
     rows = _stored(seconds, first, last, pools).order_by("index", "pool").values_list("index", "roster_id", "data")
     parts: dict[int, list[tuple[int, PoolPart]]] = {}
     for index, roster_id, data in rows:
-        try:
-            part = decode_part(bytes(data))
-        except UnreadableRollupError as error:
-            logger.warning("a roll-up is unreadable and shows as a gap: %s", error)
-            continue
-        parts.setdefault(index, []).append((roster_id, part))
+        if (part := _part(data)) is not None:
+            parts.setdefault(index, []).append((roster_id, part))
     used = {roster_id for row in parts.values() for roster_id, _ in row}
     rosters = {roster.pk: _read_roster(roster) for roster in RollupRoster.objects.filter(pk__in=used)} if used else {}
     return _assemble(parts, rosters)
+
+
+def read_pool_values(
+    seconds: int, first: int, last: int, pools: Collection[str] | None = None
+) -> list[tuple[int, list[float]]]:
+    """Return (index, values in the order of POOL_FLOATS) of each stored column and pool, without the engines."""
+    rows = _stored(seconds, first, last, pools).order_by("index", "pool").values_list("index", "data")
+    return [(index, part.pool) for index, data in rows if (part := _part(data)) is not None]
 
 
 def read_peaks(
@@ -118,6 +122,14 @@ def read_peaks(
     for pool, index, peak_s in rows.values_list("pool", "index", "peak_s"):
         peaks.setdefault(pool, {})[index] = peak_s
     return peaks
+
+
+def _part(data: bytes) -> PoolPart | None:
+    try:
+        return decode_part(bytes(data))
+    except UnreadableRollupError as error:
+        logger.warning("a roll-up is unreadable and shows as a gap: %s", error)
+        return None
 
 
 def _stored(seconds: int, first: int, last: int, pools: Collection[str] | None) -> QuerySet[Rollup]:

@@ -149,27 +149,32 @@ class RuleState:
         return [f"{item.name} {item.pool_id}".strip() or "whole fleet" for item in self.conditions]
 
 
-def rule_states(now: datetime) -> list[RuleState]:
-    """Return the state of each rule."""
+def conditions_now(now: datetime) -> WatchedConditions | None:
+    """Return what the jobs process reported last; None: nothing within STALE."""
     value = get_bus().latest(TOPIC)
     try:
-        watched = decode_watched(value) if value is not None else WatchedConditions(0.0)
+        watched = decode_watched(value) if value is not None else None
     except UnreadableMessageError:
-        watched = WatchedConditions(0.0)
-    is_known = now.timestamp() - watched.at <= STALE.total_seconds()
+        return None
+    return watched if watched is not None and now.timestamp() - watched.at <= STALE.total_seconds() else None
+
+
+def rule_states(now: datetime) -> list[RuleState]:
+    """Return the state of each rule."""
+    watched = conditions_now(now)
     last: dict[str, tuple[int, datetime]] = {}
     rows = Incident.objects.values_list("pk", "onset", "detail__symptoms")
     for number, onset, symptoms in rows.order_by("-onset", "-id")[:SEARCHED]:
         for item in symptoms or ():
             last.setdefault(item["kind"], (number, onset))
-    return [_state(rule, watched, last.get(rule.symptom), is_known) for rule in RULES]
+    return [_state(rule, watched, last.get(rule.symptom)) for rule in RULES]
 
 
-def _state(rule: AlertRule, watched: WatchedConditions, last: tuple[int, datetime] | None, is_known: bool) -> RuleState:
+def _state(rule: AlertRule, watched: WatchedConditions | None, last: tuple[int, datetime] | None) -> RuleState:
     number, onset = last or (None, None)
     if not rule.symptom:
         return RuleState(rule, EXTERNAL)
-    if not is_known:
+    if watched is None:
         return RuleState(rule, UNKNOWN, (), number, onset)
     for state, matches in ((FIRING, watched.firing), (PENDING, watched.pending)):
         mine = sorted((item for item in matches if item.kind == rule.symptom), key=lambda item: item.since)

@@ -260,6 +260,16 @@ def evidence(episode: Episode) -> str:
     return CAUSES[episode.causes[0].kind].evidence(episode.causes[0]) if episode.causes else ""
 
 
+def cause_title(kind: str) -> str:
+    """Return the kind of a cause in words, such as Engine crashed; Unsure without one."""
+    return kind.replace("_", " ").capitalize() or "Unsure"
+
+
+def is_critical(episode: Episode) -> bool:
+    """Return whether requests missed their objective: everything else is a warning."""
+    return any(item.kind in symptoms.OF_REQUESTS for item in episode.symptoms)
+
+
 def cure(episode: Episode) -> str:
     """Return what to do."""
     if not episode.causes:

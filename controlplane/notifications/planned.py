@@ -20,7 +20,7 @@ from controlplane.notifications.models.notification import (
     Silence,
 )
 from controlplane.platform.models.audit_event import AuditEvent
-from planning.incidents.symptoms import CANARY_ABORTED, OF_REQUESTS
+from planning.incidents.symptoms import CANARY_ABORTED
 
 _EVENTS = {
     IncidentEntryKind.OPENED: NotifiedEvent.OPENED,
@@ -62,7 +62,7 @@ def change_of_incident(incident: Incident, event: NotifiedEvent, name: str, word
     return NotableChange(
         name=name,
         event=event,
-        severity=Severity.CRITICAL if kinds & set(OF_REQUESTS) else Severity.WARNING,
+        severity=Severity.CRITICAL if words.is_critical(episode) else Severity.WARNING,
         pool=incident.pool,
         title=f"Incident {incident.pk} {words_of or _WORDS[event]}: {incident.title}",
         text=" ".join(part for part in (notice.text, trend_words(notice), advice) if part),

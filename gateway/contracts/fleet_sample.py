@@ -22,6 +22,21 @@ class RegionLink(msgspec.Struct, frozen=True, kw_only=True):
     clock_offset_s: float = 0.0
 
 
+class HandOvers(msgspec.Struct, frozen=True, kw_only=True):
+    """Requests of the last hour that one gateway forwarded to a region for the same reason."""
+
+    region: str
+    reason: str
+    """Code in routing.values.reasons."""
+    requests: int = 0
+    late: int = 0
+    failed: int = 0
+    """Failed tries."""
+    first_tokens: int = 0
+    ttft_s: float = 0.0
+    """Sum over the first tokens, each measured here, with both ways."""
+
+
 class RegionSample(msgspec.Struct, frozen=True, kw_only=True):
     """Region figures of one gateway. Rates are requests per second over the sample's window."""
 
@@ -36,6 +51,7 @@ class RegionSample(msgspec.Struct, frozen=True, kw_only=True):
     """Region → (epoch, region whose gateway serves it)."""
     serves: tuple[str, ...]
     """Regions to whose engines this gateway dispatches."""
+    hand_overs: tuple[HandOvers, ...] = ()
 
 
 SCHEMA_VERSION = 1

@@ -16,7 +16,6 @@ from gateway.base.engine_api_keys import FLEET_KEY, REJECTED_KEY, key_remedy
 from gateway.base.event_log import log_event
 from gateway.contracts.snapshot import ApiKeyEntry
 from gateway.peers.regions.forward_server import ForwardedCall
-from gateway.peers.regions.region_traffic import FORWARDED
 from gateway.pools.engines.breaker import CONNECT, HTTP_4XX, HTTP_5XX, NO_PROGRESS, THROTTLED
 from gateway.pools.pool.kv_load import order_on
 from gateway.pools.pool.recent_decisions import DecisionRecord
@@ -149,7 +148,7 @@ class Proxy:
         call, pool, regions = routed.call, routed.pool, self._gateway.regions
         while (gone := await while_connected(call.exchange, self._serve_in_pool(routed))) and regions is not None:
             # This gateway serves the other region's engines.
-            regions.traffic.note(FORWARDED, gone.hop.destination)
+            regions.traffic.forwarded(gone.hop)
             pool = regions.pool_in(gone.hop.destination, pool.entry.served_model)
             again = self._routed(call, pool, gone.hop)
             again.asked = msgspec.structs.replace(again.asked, service=routed.asked.service, spare=routed.asked.spare)

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from gateway.base.event_log import log_event
 from gateway.peers.regions.forward_client import ForwardFailedError, signed_head
-from gateway.peers.regions.region_traffic import FORWARDED
 from gateway.pools.engines.breaker import BROKEN_STREAM
 from gateway.pools.engines.engine_rejection import passed_headers
 from gateway.pools.pool.recent_decisions import DecisionRecord
@@ -49,7 +48,7 @@ class RegionRelay:
         age_s = monotonic() - record.arrived_s + gateway.one_way_s
         head = await signed_head(call.decision_id, hop, call.caller, call.original, age_s=age_s, stamp=gateway.stamp)
         outcome: str | None = CANCELLED
-        self._regions.traffic.note(FORWARDED, hop.destination)
+        self._regions.traffic.forwarded(hop)
         log_event(
             "forwarded",
             level=logging.DEBUG,

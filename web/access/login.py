@@ -15,8 +15,11 @@ from django.shortcuts import redirect, render
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods, require_POST
 
+from controlplane.access.invitations import accept, invited
 from controlplane.access.second_factors import check_code, has_second_factor, passkeys_missing, person_with_passkey
 from controlplane.platform.actor import CONSOLE, person
+from controlplane.platform.field_problems import InvalidFieldsError
+from controlplane.platform.request_actor import request_id_of
 from web.access.login_throttle import LoginThrottle, hashing
 from web.access.sign_in_steps import PASSWORD, begin_second_step, enter, pending_person, safe_next
 from web.shell.client_address import client_address
@@ -89,6 +92,29 @@ def second_step(request: HttpRequest) -> HttpResponse:
         else:
             error = "This code is wrong, or was used before."
     context = shell_context(request, next=target, second=True, error=error, **_offers(request))
+    return render(request, "access/login.html", context, status=status)
+
+
+@sensitive_post_parameters("password")
+@login_not_required
+@require_http_methods(["GET", "POST"])
+def invitation(request: HttpRequest, code: str) -> HttpResponse:
+    """Ask the person of an invitation link for a new password; on POST set it, and sign in."""
+    user, error, status = invited(code), "", 200
+    if request.method == "POST" and user is not None:
+        with hashing() as free:
+            if not free:
+                return _try_later(request, "", user.username, 1)
+            try:
+                user = accept(code, request.POST.get("password", ""), via=CONSOLE, request_id=request_id_of(request))
+            except InvalidFieldsError as invalid:
+                error, status = " ".join(item.message for item in invalid.problems), 422
+        if user is not None and not error:
+            return _after_password(request, user.user_ptr, settings.LOGIN_REDIRECT_URL)
+    if user is None:
+        ended = "This invitation was used, has expired, or was replaced. Ask an admin for a new one."
+        return login_form(request, error=ended, status=404)
+    context = shell_context(request, invited=user.username, code=code, error=error)
     return render(request, "access/login.html", context, status=status)
 
 

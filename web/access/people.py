@@ -9,10 +9,12 @@ from typing import Any
 from django.db.models import Count, Q
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404
+from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods, require_POST
 
+from controlplane.access import invitations
 from controlplane.access import people as service
 from controlplane.access.models.person import Person
 from controlplane.access.models.sign_in_policy import FactorRule
@@ -34,7 +36,7 @@ from web.shell.object_pages import ObjectPages, Options
 ADDRESS = "/access/people"
 MAX_POOLS = 1000
 _PASSWORD = FormField("password", "Password", PASSWORD, limit=service.MAX_PASSWORD, autocomplete="new-password")
-_SAID = SAID | {"created": "Added. Set a password below, so that the person can sign in."}
+_SAID = SAID | {"created": "Added. Create an invitation link below, so that the person can set a password."}
 
 
 def _with_accounts(people: Any) -> Any:
@@ -46,14 +48,13 @@ def _with_accounts(people: Any) -> Any:
 def _facts(person: Any) -> list[tuple[str, str]]:
     account = next(iter(person.socialaccount_set.all()), None)
     factors = [TITLES[factor.type] for factor in person.authenticator_set.all() if factor.type != CODES]
-    can_sign_in = person.has_usable_password() or account is not None
-    state = "deactivated" if not person.is_active else "active" if can_sign_in else "no password"
+    ways = [*(["password"] if person.has_usable_password() else []), *([account.provider] if account else [])]
     has_role = person.is_superuser or person.roles or person.group_roles
     since = (timezone.now() - person.last_login).total_seconds() if person.last_login else None
     return [
         ("Roles of groups", ", ".join(person.group_roles) or "—"),
-        ("State", ", ".join((state, *([] if has_role else ["sees no pool"]), *(["superuser"] * person.is_superuser)))),
-        ("Provider", account.provider if account else "—"),
+        ("Sees", "everything: superuser" if person.is_superuser else "by roles" if has_role else "no pool: no role"),
+        ("Signs in by", ", ".join(ways) or "nothing yet: send an invitation link"),
         ("Second factor", ", ".join(factors) or "—"),
         ("Open sessions", str(person.sessions)),
         ("Signed in last", "never" if since is None else relative(since)),
@@ -107,11 +108,14 @@ _PAGES = ObjectPages(
     context=_account,
 )
 people = require_http_methods(["GET", "HEAD", "POST"])(admins_only(_PAGES.view))
-Change = Callable[[HttpRequest, Person], str]
+Change = Callable[[HttpRequest, Person], str | HttpResponse]
 
 
 def on_person(change: Change) -> Callable[[HttpRequest, int], HttpResponse]:
-    """Apply a change to the person and redirect with the code of the message to show; 422 if a field is invalid."""
+    """Apply a change to the person and redirect with the code of the message to show, unless it returns a page.
+
+    422 if a field is invalid.
+    """
 
     @require_POST
     @admins_only
@@ -122,9 +126,20 @@ def on_person(change: Change) -> Callable[[HttpRequest, int], HttpResponse]:
             said = change(request, person)
         except InvalidFieldsError as error:
             return _PAGES.rendered(request, opened=person, problems=error.problems, keep_typed=False, status=422)
+        if isinstance(said, HttpResponse):
+            return said
         return go(ADDRESS, person=person.username, said=said)
 
     return view
+
+
+@on_person
+def invite(request: HttpRequest, person: Person) -> HttpResponse:
+    """Show a new invitation link, once."""
+    code = invitations.invite(person, actor=console_actor(request), why=why(request))
+    link = request.build_absolute_uri(reverse("login-invitation", args=[code]))
+    once = {"invitation": link, "invitation_until": timezone.now() + invitations.LASTS}
+    return _PAGES.rendered(request, opened=person, keep_typed=False, once=once)
 
 
 @sensitive_post_parameters("password")

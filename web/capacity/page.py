@@ -15,7 +15,7 @@ from django.utils import timezone
 from django.views.decorators.http import require_http_methods
 
 from controlplane.capacity.demand import STEP_S, LoggedDemand, demand_now
-from controlplane.capacity.job import JOB, start_reading, stored_demand
+from controlplane.capacity.job import FEWEST_MINUTES, JOB, MINUTES, start_reading, stored_demand
 from controlplane.capacity.saving import (
     DAYS,
     MAX_DAYS,
@@ -28,8 +28,9 @@ from controlplane.capacity.saving import (
     installation_plan,
     range_words,
 )
+from controlplane.fleet.models.engine import Engine
 from controlplane.platform.conflict import ConflictError
-from controlplane.platform.format import clock_time, day, day_time, moment_of, percent, zone_name
+from controlplane.platform.format import clock_time, day, day_time, moment_of, percent, span, zone_name
 from controlplane.platform.models.job_run import JobRun, JobState
 from controlplane.platform.role import Role
 from controlplane.platform.roles import NotAllowedError, may
@@ -62,7 +63,7 @@ def demand_picture(installation: InstallationPlan, utilization: float) -> dict[s
         "lines": lines,
         "key": [*key, ("own peaks", "capacity-own"), ("registered", "capacity-present")],
         "up": [Tick(place(y(value / top)), f"{value:g}") for value in ticks(top)],
-        "across": _moments(installation.demand.since, len(total)),
+        "across": _moments(installation.demand.since, max(1, len(total) - 1) * installation.demand.step_s),
         "own": place(y(plan.own_peaks / top)),
         "present": place(y(present / top)),
         "summary": f"{count(present, 'engine')}; own peaks {plan.own_peaks:.1f}, shared peak {plan.shared_peak:.1f}",
@@ -95,7 +96,7 @@ def finding(installation: InstallationPlan) -> tuple[str, str]:
 
 
 def _peak_at(installation: InstallationPlan) -> str:
-    at = installation.demand.since + installation.plan.shared_step * STEP_S
+    at = installation.demand.since + installation.plan.shared_step * installation.demand.step_s
     return f"on {day_time(at)} {zone_name()}"
 
 
@@ -114,8 +115,7 @@ def _points(values: Sequence[float], top: float) -> str:
     return " ".join(point(x(index / last), value / top) for index, value in enumerate(highest))
 
 
-def _moments(since: float, steps: int) -> tuple[Tick, ...]:
-    span_s = max(1, steps - 1) * STEP_S
+def _moments(since: float, span_s: float) -> tuple[Tick, ...]:
     words = partial(clock_time, timespec="minutes") if span_s < 36 * 3600 else day
     return tuple(
         Tick(
@@ -144,7 +144,7 @@ def capacity(request: HttpRequest) -> HttpResponse:
     problem, status = "", 200
     if request.method == "POST":
         try:
-            start_reading(console_actor(request))
+            start_reading(console_actor(request), by_minute="minutes" in request.POST)
             return go(reverse("capacity"))
         except (ConflictError, NotAllowedError) as error:
             problem, status = str(error), 403 if isinstance(error, NotAllowedError) else 409
@@ -162,7 +162,10 @@ def capacity(request: HttpRequest) -> HttpResponse:
         may_read=may(console_actor(request), Role.OPERATOR),
         **_reading(),
     )
-    if stored is not None:
+    if stored is None:
+        now = demand_now()
+        context |= {"present": Engine.objects.count(), "now": f"{sum(now.values()):.1f}" if now else "—"}
+    else:
         logged, read_at = stored
         days, reserved, on_demand, utilization = (float(field.value) for field in fields)
         context |= {
@@ -181,12 +184,26 @@ def _reading() -> dict[str, Any]:
     failed = last.outcome.get("reason", "") if last is not None and last.state == JobState.FAILED else ""
     if not settings.RECORDING_BYTES:
         return {"running": running, "done": done, "missing": "Recording is off (HEADWAY_RECORDING_BYTES is 0)."}
-    span = recorded_span()
+    recorded = recorded_span()
     missing = "No requests are recorded yet. Send some through the gateway."
-    if span is not None:
-        first = f"{clock_time((span[0] // STEP_S + 2) * STEP_S, 'minutes')} {zone_name()}"
-        missing = f"The first full quarter of an hour of the log ends at {first}, if requests keep arriving."
-    return {"running": running, "done": done, "failed": failed, "missing": missing}
+    if recorded is None:
+        return {"running": running, "done": done, "failed": failed, "missing": missing}
+    first = f"{clock_time((recorded[0] // STEP_S + 2) * STEP_S, 'minutes')} {zone_name()}"
+    missing = (
+        f"The first plan, by the minute, needs {FEWEST_MINUTES} min of the log. The first full quarter of an hour ends "
+        f"at {first}, if requests keep arriving."
+    )
+    logged_s = recorded[1] - recorded[0]
+    minutes = min(MINUTES, int(logged_s // 60))
+    return {
+        "running": running,
+        "done": done,
+        "failed": failed,
+        "missing": missing,
+        "logged": span(logged_s),
+        "full_at": first,
+        "minutes": minutes if minutes >= FEWEST_MINUTES else 0,
+    }
 
 
 def _field(request: HttpRequest, name: str, label: str, default: float, most: float, hint: str) -> FormField:
@@ -219,7 +236,8 @@ def _plan(logged: LoggedDemand, prices: Prices) -> dict[str, Any]:
         "peak_at": _peak_at(installation),
         "sizes": [(note, size, size.engines * prices.reserved_per_h) for note, size in sizes(installation)],
         "requests": installation.demand.requests,
-        "hours": f"{installation.span_s / 3600:.1f}",
+        "covered": span(installation.span_s),
+        "by_minute": installation.demand.step_s < STEP_S,
         "rows": [
             (name, installation.present.get(name, 0), now.get(name), peak, installation.present.get(name, 0) - peak.own)
             for name, peak in plan.regions.items()

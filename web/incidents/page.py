@@ -1,4 +1,4 @@
-"""The list of incidents, and the page of each one; with `?fragment` only the part that changes."""
+"""The page of one incident; with `?fragment` only the part that changes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from controlplane.objectives.objective import target_of
 from controlplane.platform.actor import Actor
 from controlplane.platform.conflict import ConflictError
 from controlplane.platform.field_problems import InvalidFieldsError, problem
-from controlplane.platform.format import clock_time, day_time, duration, percent, span
+from controlplane.platform.format import clock_time, duration, percent, span
 from controlplane.platform.models.api_key import ApiKey
 from controlplane.platform.role import Role
 from controlplane.platform.roles import may
@@ -36,11 +36,10 @@ from planning.incidents.episodes import CLOSES_AFTER_S, Episode
 from web.incidents.picture import incident_picture
 from web.live.scope import scope_of
 from web.notifications.page import notified
-from web.shell.console_request import asked, console_actor, filter_chips, go, kept, listed, sent, why
+from web.shell.console_request import asked, console_actor, go, sent, why
 from web.shell.frame import shell_context
 from web.shell.rejection import FormRejection, attempted
 
-ADDRESS = "/incidents"
 PAGE = "Incidents"
 LONGEST_WHATIF = timedelta(minutes=15)
 SAID = {
@@ -50,32 +49,6 @@ SAID = {
     "silenced": "Silenced for 30 min. The incident stays open.",
     "nothing": "Another person has already done that.",
 }
-
-
-@require_safe
-def incidents(request: HttpRequest) -> HttpResponse:
-    """Show the open incidents first, then closed ones, newest first."""
-    actor, state = console_actor(request), asked(request, "state", 8)
-    shown = handling.visible_incidents(actor)
-    counts = {name: shown.filter(state=name).count() for name in IncidentState.values}
-    if state in counts:
-        shown = shown.filter(state=state)
-    page = listed(request, shown.order_by("-state", "-onset", "-id"))
-    given = {"state": state} if state in counts else {}
-    context = shell_context(
-        request,
-        page=PAGE,
-        rows=[_list_row(item) for item in page],
-        paged=page,
-        keep=kept(**given),
-        open=counts[IncidentState.OPEN],
-        total=sum(counts.values()),
-        states=[("", "All", sum(counts.values())), *((name, name.capitalize(), counts[name]) for name in counts)],
-        chosen=given.get("state", ""),
-        chips=filter_chips(ADDRESS, given, {"state": "state"}),
-        fragment=f"{ADDRESS}?fragment=1" + (f"&state={state}" if given else ""),
-    )
-    return render(request, "incidents/rows.html" if "fragment" in request.GET else "incidents/list.html", context)
 
 
 @require_safe
@@ -290,16 +263,3 @@ def _decisions_address(shown: Incident) -> str:
     pool = f"&pool={shown.pool}" if shown.pool else ""
     episode = episode_of(shown)
     return f"/requests?ended_since={episode.counted_from:.3f}&ended_until={episode.counted_to:.3f}{pool}"
-
-
-def _list_row(item: Incident) -> dict[str, Any]:
-    episode = episode_of(item)
-    end = item.closed_at or timezone.now()
-    return {
-        "incident": item,
-        "hit": words.outcome_words(words.all_hit(episode)),
-        "why": words.why(episode),
-        "onset": day_time(item.onset.timestamp()),
-        "lasted": span((end - item.onset).total_seconds()),
-        "ended": clock_time(item.closed_at.timestamp()) if item.closed_at else "",
-    }

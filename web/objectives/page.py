@@ -18,6 +18,7 @@ from controlplane.objectives.attainment import (
 )
 from controlplane.objectives.objective import OBJECTIVES
 from controlplane.platform.format import or_dash, percent
+from controlplane.platform.live_fleet.samples import fleet_samples
 from web.shell.console_request import asked
 from web.shell.form_field import FieldOption
 from web.shell.no_role import needs_all_pools
@@ -61,8 +62,19 @@ def _besides(request: HttpRequest) -> dict[str, Any]:
         "pools": [(pool, reached[pool.slug].target, _figures(reached[pool.slug])) for pool in pools],
         "chosen": chosen,
         "parts": attainment_by_part(chosen.slug, now) if chosen is not None else (),
+        "classes": _classes(chosen.slug) if chosen is not None else (),
         "effects": publish_effects(chosen, now) if chosen is not None else (),
     }
+
+
+def _classes(pool: str) -> list[tuple[str, float, int]]:
+    """Return the on-time share and the requests of each SLO class since the gateways started, as they count them."""
+    sample = fleet_samples().latest
+    outcomes = (
+        next((item.outcomes for item in sample.pools if item.pool_id == pool), None) if sample is not None else None
+    )
+    rows = sorted((outcomes.classes if outcomes is not None else {}).items(), key=lambda row: -row[1].requests)
+    return [(name or "no class", row.on_time / row.requests, row.requests) for name, row in rows if row.requests]
 
 
 _PAGES = ObjectPages(

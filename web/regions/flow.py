@@ -9,7 +9,7 @@ from controlplane.platform.format import percent
 from web.regions.region_rows import RegionRow
 
 ROW, TOP = 118, 28
-LEFT, RIGHT, BAR = 170, 520, 8
+LEFT, RIGHT, BAR = 170, 440, 8
 _THICKEST = 78.0
 _THINNEST = 1.5
 
@@ -56,9 +56,9 @@ def _local(row: RegionRow) -> str:
 
 
 def _notes(row: RegionRow) -> list[str]:
-    down = {link.region for link in row.links if not link.up}
+    before = ", before it went down"
     sent = [
-        f"{rate:.1f}/s to {region}, {percent(rate / row.arriving_per_s)}{', before it went down' * (region in down)}"
+        f"{rate:.1f}/s to {region}, {percent(rate / row.arriving_per_s)}{before * (region in row.down)}"
         for region, rate in sorted(row.forwarded_per_s.items(), key=lambda item: -item[1])
     ]
     return [f"{row.arriving_per_s:.1f}/s arrive", *sent[:3]]

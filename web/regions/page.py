@@ -13,7 +13,7 @@ from controlplane.capacity.saving import UTILIZATION
 from controlplane.platform.format import NARROW_SPACE, UNKNOWN, count, percent, some_names
 from controlplane.platform.live_fleet.samples import fleet_samples
 from web.regions.flow import flow
-from web.regions.region_rows import RegionRow, region_rows
+from web.regions.region_rows import RegionRow, hand_over_rows, region_rows
 from web.shell.frame import shell_context
 from web.shell.no_role import needs_all_pools
 
@@ -39,6 +39,7 @@ def regions(request: HttpRequest) -> HttpResponse:
         tab="traffic",
         rows=rows,
         flow=flow(rows),
+        hand_overs=hand_over_rows(sample) if sample is not None else [],
         finding=_finding(rows),
         arriving=f"{arriving:.1f}{NARROW_SPACE}/s",
         forwarded=percent(forwarded / arriving if arriving else None),
@@ -63,9 +64,7 @@ def _finding(rows: Sequence[RegionRow]) -> tuple[str, str]:
     if adopted:
         return (f"{adopted[0].served_by} serves the engines of {adopted[0].name}, whose gateway has died.", "degraded")
     cut = [(row.name, link.region) for row in rows for link in row.links if not link.up]
-    busiest = max(rows, key=lambda row: row.forwarded_share)
-    forwards = f"{busiest.name} forwards {percent(busiest.forwarded_share)} of its requests."
-    forwards = forwards if busiest.forwarded_share >= 0.005 else ""
+    forwards = _forwards(rows)
     if cut:
         named = some_names([f"{name} → {region}" for name, region in cut], 3)
         down = f"Link {named} is down" if len(cut) == 1 else f"Links {named} are down"
@@ -73,3 +72,15 @@ def _finding(rows: Sequence[RegionRow]) -> tuple[str, str]:
     if forwards:
         return (forwards, "hot")
     return ("Every region serves its own requests.", "serving")
+
+
+def _forwards(rows: Sequence[RegionRow]) -> str:
+    """Return the largest flow between regions; rates over links that are down are those of before."""
+    sent = [
+        (rate / row.arriving_per_s, f"{row.name} forwards {{}} of its requests to {region}.")
+        for row in rows
+        for region, rate in row.forwarded_per_s.items()
+        if rate and region not in row.down
+    ]
+    share, words = max(sent, default=(0.0, ""))
+    return words.format(percent(share))

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Any
 
-from gateway.contracts.fleet_sample import TAKING_WORK, FleetSample, RegionLink, RegionSample
+from gateway.contracts.fleet_sample import TAKING_WORK, FleetSample, HandOvers, RegionLink, RegionSample
+from routing.values import reasons
 from web.fleet.topology.words import owner_words
 
 NO_PEAKS: Mapping[str, float] = MappingProxyType({})
@@ -44,6 +47,11 @@ class RegionRow:
     """Engines for the region's own peak; None: the capacity plan has not read its demand."""
 
     @property
+    def down(self) -> set[str]:
+        """Return the regions to which its links are down."""
+        return {link.region for link in self.links if not link.up}
+
+    @property
     def arriving_per_s(self) -> float:
         """Requests per second that clients send to the region's gateways."""
         return self.local_per_s + sum(self.forwarded_per_s.values())
@@ -64,6 +72,19 @@ def region_rows(sample: FleetSample, peaks: Mapping[str, float] = NO_PEAKS) -> l
         link.region for region in sample.regions for link in region.links
     }
     return [_row(name, sample, peaks.get(name)) for name in sorted(names or {pool.region for pool in sample.pools})]
+
+
+def hand_over_rows(sample: FleetSample) -> list[dict[str, Any]]:
+    """Return one row per origin, destination, and reason over the gateways, those with the most requests first."""
+    rows: dict[tuple[str, str, str], Counter[str]] = {}
+    for gateway in sample.regions:
+        for item in gateway.hand_overs:
+            figures = rows.setdefault((gateway.region, item.region, item.reason), Counter())
+            figures.update({name: getattr(item, name) for name in HandOvers.__struct_fields__[2:]})
+    return [
+        {"origin": origin, "region": region, "why": reasons.words(reason), **figures}
+        for (origin, region, reason), figures in sorted(rows.items(), key=lambda row: (-row[1]["requests"], row[0]))
+    ]
 
 
 def _row(name: str, sample: FleetSample, peak: float | None) -> RegionRow:

@@ -27,6 +27,7 @@ from web.shell.no_role import lacks_role
 from web.shell.resource_form import facts, form_fields, typed_values
 
 _WHY = FormField("why", "Why", help="Optional; for the audit.", limit=200)
+_NOTHING: Mapping[str, Any] = {}
 PAGE_ROWS = 50
 Options = Mapping[str, Sequence[FieldOption]]
 
@@ -135,8 +136,9 @@ class ObjectPages:
         problems: Sequence[FieldProblem] = (),
         keep_typed: bool = True,
         status: int = 200,
+        once: Mapping[str, Any] = _NOTHING,
     ) -> HttpResponse:
-        """Return the page with the list, and with the opened object or the form of a new one beside it."""
+        """Return the page with the list, the opened object or the form of a new one, and what is shown only `once`."""
         actor, resource = console_actor(request), self.resource
         may_change = may(actor, resource.changes_need)
         things, wanted = self.counted(resource.rows(actor)), asked(request, "q") if self.search else ""
@@ -180,7 +182,7 @@ class ObjectPages:
             may_change=may_change,
             needs=resource.changes_need,
             said=self.said.get(request.GET.get("said", ""), ""),
-            **self.besides(request),
+            **{**self.besides(request), **once},
             deleting=may_change and shown is not None and "delete" in request.GET,
             **(self.context(actor, shown) if self.context is not None and shown else {}),
         )

@@ -105,6 +105,7 @@ class Regions(RequestListener):
     @override
     def forward_ended(self, record: DecisionRecord, now: float) -> None:
         if record.hop is not None:
+            self.traffic.forward_ended(record, record.hop)
             self._metrics.forwards.inc(record.hop.destination, record.outcome or FAILED)
 
     @override

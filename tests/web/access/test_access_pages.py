@@ -37,6 +37,7 @@ def changes_of(tenant: Tenant, key: ApiKey, person: User) -> list[tuple[str, dic
         (f"/access/keys/{key.key_id}/revoke", {}),
         ("/access/people", {"username": "new", "is_active": "on", "roles": ["*=viewer"]}),
         ("/access/people", {"person": person.username, "is_active": "on", "roles": ["*=operator"]}),
+        (f"/access/people/{person.pk}/invite", {}),
         (f"/access/people/{person.pk}/password", {"password": GOOD}),
         (f"/access/people/{person.pk}/sign-out", {}),
         ("/access/people", {"person": person.username}),
@@ -90,7 +91,9 @@ def test_roles_of_a_person_are_those_that_are_ticked(admin: Client) -> None:
         assert admin.post("/access/people", form).status_code == 303
         person = Person.objects.get(username="op")
         assert (person.roles, person.is_active) == (ticked, True)
-    assert "<dd>no password, sees no pool</dd>" in page_text(admin.get("/access/people?person=op"))
+    page = page_text(admin.get("/access/people?person=op"))
+    assert "<dd>no pool: no role</dd>" in page
+    assert "<dd>nothing yet: send an invitation link</dd>" in page
     stale = {"person": "op", "is_active": "on", "roles": ["*=admin"], "revision": 1}
     assert admin.post("/access/people", stale).status_code == 412
     assert Person.objects.get(username="op").roles == []
@@ -116,7 +119,7 @@ def test_deactivated_person_loses_access_at_once(admin: Client) -> None:
     assert own.get("/").status_code == 200
     admin.post("/access/people", {"person": "operator", "roles": ["*=operator"]})
     assert own.get("/").status_code == 302
-    assert "<dd>deactivated</dd>" in page_text(admin.get("/access/people?person=operator"))
+    assert "<dt>Active</dt><dd>no</dd>" in page_text(admin.get("/access/people?person=operator"))
     admin.post("/access/people", {"person": "operator", "roles": ["*=operator"], "is_active": "on"})
     assert User.objects.get(pk=user.pk).is_active
 

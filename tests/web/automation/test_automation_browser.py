@@ -57,7 +57,8 @@ def test_admin_scales_freezes_and_changes_roles_of_a_pool(
     hold(page, 5)
     expect(action(page, "Start")).to_be_visible(timeout=PATIENCE_MS)
     # One engine starts while another one changes its role, so that neither waits for the other here.
-    [(role,)] = roles_program.ask("select role from controlplane_engineaction where kind = 'start'")
+    # A start that takes too long on a busy machine is tried again, in the same role.
+    role = roles_program.ask("select role from controlplane_engineaction where kind = 'start' order by id")[0][0]
     prefill = 2 if role == "prefill" else 1
     hold(page, 5, prefill=prefill)
     expect(action(page, "Start")).to_contain_text("serves", timeout=PATIENCE_MS)
@@ -99,7 +100,8 @@ def _check_charts(page: Page) -> None:
     expect(page.locator("hw-steps").first).to_have_attribute(
         "aria-label", re.compile(r"Engines: desired \d, running \d")
     )
-    page.locator(".mark-event").first.focus()
+    # On a busy machine the first marks may be those of automation, or leave the range meanwhile.
+    page.locator(".mark-event[aria-label*='by admin: from the browser']").last.focus()
     expect(page.locator("#chart-readout")).to_contain_text("by admin: from the browser")
     page.locator("#chart-rows").focus()
     page.keyboard.press("ArrowLeft")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -10,15 +11,15 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
-from controlplane.capacity.demand import STEP_S, LoggedDemand, logged_demand
-from controlplane.capacity.job import JOB
+from controlplane.capacity.demand import MINUTE_S, STEP_S, LoggedDemand, logged_demand
+from controlplane.capacity.job import JOB, MINUTES, _due
 from controlplane.capacity.saving import FleetSize, Prices, installation_plan
 from controlplane.fleet.models.engine import Engine
 from controlplane.fleet.models.pool import Pool
 from controlplane.platform.jobs.calculation import LEASE, start_calculation
 from controlplane.platform.jobs.lease import finish, take_waiting
 from controlplane.platform.models.job_run import JobRun, JobState
-from tests.controlplane.capacity.some_days import BEGIN, days, pools
+from tests.controlplane.capacity.some_days import BEGIN, LARGE, days, pools
 from tests.controlplane.request_log.recordings.traffic import record, row
 from tests.web.role_clients import ROLES, client_of, make_person
 from web.capacity.page import finding, sizes
@@ -45,7 +46,9 @@ def test_capacity_page_requires_a_role_in_all_pools(pool: Pool, role: str) -> No
 def test_empty_page_states_what_is_missing(viewer: Client, settings: Any) -> None:
     assert "No requests are recorded yet" in words(viewer.get("/regions/capacity").content)
     record([row(0, arrived_at=BEGIN + 10, pool="chat-us")])
-    assert re.search(r"first full quarter of an hour of the log ends at \d\d:\d\d UTC", page_of(viewer))
+    assert re.search(r"first full quarter of an hour ends at \d\d:\d\d UTC", page_of(viewer))
+    assert "Registered 3 engines" in page_of(viewer)
+    assert "Plan from" not in page_of(client_of(make_person("operator")))
     settings.RECORDING_BYTES = 0
     assert "Recording is off" in page_of(viewer)
 
@@ -127,6 +130,42 @@ def test_an_operator_reads_the_log_and_sees_its_progress(pool: Pool, viewer: Cli
     take = take_waiting(JOB, LEASE)[0]
     finish(take, outcome={"reason": "it took too long"}, state=JobState.FAILED)
     assert "The last reading failed: it took too long." in page_of(operator, "fragment=1")
+
+
+def test_a_plan_by_the_minute_needs_no_full_quarter_of_an_hour(viewer: Client) -> None:
+    for number in range(26):
+        record([row(0, arrived_at=BEGIN + 20.0 * number, pool="chat-us", **LARGE)])
+    operator = client_of(make_person("operator"))
+    assert "Plan from the last 8 min" in page_of(operator)
+    assert operator.post("/regions/capacity", {"minutes": ""}).status_code == 303
+    lease = take_waiting(JOB, LEASE)[0]
+    assert JobRun.objects.get(pk=lease.run_id).inputs == {"minutes": MINUTES}
+    finish(lease, outcome={})
+    demand = logged_demand(BEGIN + 500.0, 1.0, step_s=MINUTE_S)
+    assert demand is not None
+    assert (demand.since, demand.until, len(demand.regions["us"])) == (BEGIN + 60, BEGIN + 480, 7)
+    JobRun.objects.filter(pk=lease.run_id).update(memory={"result": msgspec.to_builtins(demand)})
+    page = page_of(viewer).replace("\u202f", " ")
+    assert "The log covers 7 min, less than a day" in page
+    assert "Planned by the minute" in page
+    assert "demand in engines per minute" in page
+    assert re.search(r"The first full quarter of an hour ends at \d\d:\d\d UTC", page)
+
+
+def test_plans_by_the_minute_come_by_themselves_until_a_quarter_of_an_hour_is_full(viewer: Client) -> None:
+    record([row(0, arrived_at=BEGIN + 100.0, pool="chat-us")])
+    record([row(0, arrived_at=BEGIN + 200.0, pool="chat-us")])
+    assert _due(BEGIN + 201.0) is None
+    record([row(0, arrived_at=BEGIN + 300.0, pool="chat-us")])
+    assert _due(BEGIN + 301.0) == {"minutes": MINUTES}
+    run = start_calculation(JOB, {"minutes": MINUTES})
+    assert _due(BEGIN + 301.0) is None
+    at = datetime.fromtimestamp(BEGIN + 301, UTC)
+    JobRun.objects.filter(pk=run.pk).update(state=JobState.DONE, started_at=at, finished_at=at)
+    assert _due(BEGIN + 500.0) is None
+    assert _due(BEGIN + 700.0) == {"minutes": MINUTES}
+    record([row(0, arrived_at=BEGIN + 2 * STEP_S + 1, pool="chat-us")])
+    assert _due(BEGIN + 2 * STEP_S + 100) == {"days": 30}
 
 
 @pytest.mark.parametrize("query", ["days=0", "days=x", "reserved=-1", "utilization=1.1", "on_demand=nan"])

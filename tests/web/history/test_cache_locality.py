@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable
 
+import msgspec
 import pytest
 from django.test import Client
 from pytest_django import DjangoAssertNumQueries
 
 from controlplane.fleet.models.pool import Pool
 from controlplane.history.cache_locality.intake import CacheLocalityIntake
-from gateway.contracts.cache_locality_sample import PoolCacheLocality
+from gateway.contracts.cache_locality_sample import PoolCacheLocality, SharedPrefix
+from gateway.contracts.fleet_sample import EngineFaults
 from routing.rings.ring_shares import ring_shares
 from tests.page_text import page_text
+from tests.web.fake_fleet import FakeFleet
 from tests.web.fleet.topology.topology_fleet import make_engines
 from tests.web.history.cache_locality_sample import PAIRS, intake_of, pool_cache_locality
 from tests.web.role_clients import ROLES, client_of, make_person
@@ -172,6 +176,46 @@ def test_overview_lists_pools_with_their_ratio(viewer: Client, report: Report) -
     assert '<a class="ledger-open" href="/cache/pools/chat">' in page
     assert "77.5" in page
     assert "1 of 4 with degraded trust: tokenizer" in page
+
+
+def test_overview_has_memory_evictions_and_what_to_do(
+    viewer: Client, report: Report, pool: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sample = FakeFleet(engines=4, pools=1, events=False).sample_at(30.0, time.time())
+    engines = [
+        msgspec.structs.replace(
+            engine, pool_id=pool.slug, kv_usage=0.97, faults=EngineFaults(evictions=1500)
+        )
+        for engine in sample.engines
+    ]  # fmt: skip
+    mine = msgspec.structs.replace(
+        sample.pools[0], pool_id=pool.slug, hit_share=0.6, prompt_tokens_per_s=20_000.0, tokens_per_s=8_000.0
+    )
+
+    class Feed:
+        latest = msgspec.structs.replace(sample, pools=(mine,), engines=tuple(engines))
+
+    monkeypatch.setattr(cache_locality, "fleet_feed", Feed)
+
+    def shown(**changes: object) -> str:
+        report(**changes)
+        return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", page_text(viewer.get("/cache"))))
+
+    page = shown()
+    assert "60.0 % of prompt tokens cached" in page
+    assert "Prefill saved 1.5 engines" in page
+    assert "KV memory used 97.0 % 4 of 4 engines full" in page
+    assert "Evicted 6.0k blocks" in page or "Evicted 6k blocks" in page
+    assert "Hits of 1 engine differ from the index" in page
+    trusted = tuple(msgspec.structs.replace(item, trust="exact") for item in report().engines)
+    assert "45.0 % of requests" not in page
+    hot = (SharedPrefix("6a37cb0000000000", -1, 0, 1, 6, 60, ("e",), 2, ("n-1",), ("n-2",)),)
+    assert "60.0 % of requests share a prefix that one engine holds: spread it. Rebalancing" in shown(
+        engines=trusted, prefixes=hot
+    )
+    assert "KV memory is full, so prefixes are evicted: add engines or KV nodes. KV store" in shown(
+        engines=trusted, prefixes=()
+    )
 
 
 @pytest.mark.parametrize("role", ROLES)

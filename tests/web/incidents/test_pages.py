@@ -50,7 +50,7 @@ def test_the_list_counts_open_incidents_in_navigation_and_tab(incident: Incident
     assert "Tenant acme sends a flood of requests" in text
     assert 'class="nav-count"' in text
     assert "<title>◆ " in text
-    assert "No closed incidents." in operator.get("/incidents?state=closed").content.decode()
+    assert "No incidents match" in operator.get("/incidents?state=closed").content.decode()
 
 
 def test_the_page_says_what_why_whom_and_what_to_do(incident: Incident, operator: Client) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import msgspec
 import pytest
 from django.http import HttpResponse
 from django.utils import timezone
@@ -11,6 +12,8 @@ from django.utils import timezone
 from controlplane.objectives.attainment import PartAttainment
 from controlplane.objectives.objective import Objective
 from controlplane.usage.models.usage_rows import UsageDay
+from gateway.contracts.outcomes import OutcomeCounts, PoolOutcomes
+from tests.web.fake_fleet import FakeFleet
 from tests.web.role_clients import client_of, make_person, make_pool
 
 pytestmark = pytest.mark.django_db
@@ -39,6 +42,23 @@ def test_an_admin_sets_a_target_and_unknown_figures_are_dashes() -> None:
     assert "chat chat 97.5% — — — — — —, —" in words(viewer.get("/objectives"))
     assert client_of(make_person("pool_viewer", pool)).get("/objectives").status_code == 403
     assert "slug,pool,target" in viewer.get("/objectives.csv").content.decode()
+
+
+def test_slo_classes_have_their_share_since_the_gateways_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    make_pool("pool-0")
+    viewer = client_of(make_person("viewer"))
+    assert "A request names its class" in words(viewer.get("/objectives"))
+    sample = FakeFleet(engines=2, pools=1, events=False).sample_at(30.0, 1_700_000_000.0)
+    classes = {"chat": OutcomeCounts(90, 10), "": OutcomeCounts(30, 0, 5, 5), "idle": OutcomeCounts(cancelled=3)}
+    pool = msgspec.structs.replace(sample.pools[0], pool_id="pool-0", outcomes=PoolOutcomes(classes=classes))
+
+    class Samples:
+        latest = msgspec.structs.replace(sample, pools=(pool,))
+
+    monkeypatch.setattr("web.objectives.page.fleet_samples", Samples)
+    page = words(viewer.get("/objectives"))
+    assert "chat 90.0 % 100 no class 75.0 % 40" in page
+    assert "idle" not in page
 
 
 def test_parts_of_a_pool_lead_to_their_requests(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,11 +11,12 @@ from django.test import Client
 from django.utils import timezone
 
 from controlplane.capacity.demand import LoggedDemand
-from gateway.contracts.fleet_sample import FleetSample
+from gateway.contracts.fleet_sample import FleetSample, HandOvers
 from tests.web.regions.some_regions import busy, gateway, link, orphaned, sample
 from tests.web.role_clients import ROLES, client_of, make_person, make_pool
 from web.regions import page as regions_page
 from web.regions.flow import flow
+from web.regions.page import _finding, _forwards
 from web.regions.region_rows import region_rows
 
 pytestmark = pytest.mark.django_db
@@ -130,3 +131,27 @@ def test_fleet_without_traffic_has_a_forwarded_share_of_zero() -> None:
     rows = region_rows(sample(gateway("eu", 0.0, {}, (link("us"),))))
     assert flow(rows)["words"] == "No region forwards requests"
     assert rows[0].forwarded_share == 0.0
+
+
+def test_hand_overs_are_summed_over_gateways_with_their_reason(
+    viewer: Client, show_sample: Callable[[FleetSample | None], None]
+) -> None:
+    fleet = busy()
+    show_sample(fleet)
+    assert "No hand-overs in the last hour" in text(viewer)
+    full = HandOvers(region="eu", reason="no_local_room", requests=40, late=3, failed=1, first_tokens=20, ttft_s=50.0)
+    us = msgspec.structs.replace(fleet.regions[2], hand_overs=(full,))
+    again = msgspec.structs.replace(us, tag="us-2", local_per_s=0.0, forwarded_per_s={})
+    show_sample(msgspec.structs.replace(fleet, regions=(*fleet.regions[:2], us, again)))
+    page = text(viewer).replace("\u202f", " ")
+    assert "us → eu 80 No local engine had capacity within an acceptable wait. 2.50 s 6 2" in page
+
+
+def test_the_headline_agrees_with_the_flow() -> None:
+    rows = region_rows(busy())
+    assert _forwards(rows).replace("\u202f", " ") == "us forwards 11.2 % of its requests to eu."
+    # What was sent before a link went down is no forwarding now.
+    cut = gateway("us", 90.0, {"eu": 10.0}, (link("eu", up=False), link("asia")))
+    assert _forwards(region_rows(sample(cut))) == ""
+    little = gateway("us", 999.0, {"eu": 1.0}, (link("eu"),))
+    assert "us forwards 0.1" in _finding(region_rows(sample(little, gateway("eu", 5.0, {}, (link("us"),)))))[0]

@@ -23,7 +23,10 @@ __all__ = ["bus", "shared_world", "world"]
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("feed"), pytest.mark.long]
 
-OPEN = {"llms-txt", "login", "login-provider", "login-provider-callback", "login-passkey-options", "login-passkey"}
+OPEN = {
+    "llms-txt", "login", "login-invitation", "login-provider", "login-provider-callback", "login-passkey-options",
+    "login-passkey",
+}  # fmt: skip
 ONES_OWN = {
     *OPEN, "login-second", "logout", "access-own-password", "access-own-app", "access-own-factor-remove",
     "access-own-passkey-options", "access-own-passkey", "access-end-others", "access-session-end",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -56,6 +57,18 @@ async def test_both_regions_record_the_hop(regions: ThreeRegions) -> None:
         line = f'headway_forwards_total{{outcome="{outcome}",region="{destination}"}} {count}.0'
         assert line in metrics
     assert regions.events.forwards("us")[crossed["hop"]["destination"], "completed"]
+    links = regions.gateways["us"].gateway.regions
+    assert links is not None
+    sums: Counter[tuple[str, str]] = Counter()
+    for item in links.traffic.sample().hand_overs:
+        assert item.reason == "no_local_room"
+        sums[item.region, "requests"] += item.requests
+        sums[item.region, "failed"] += item.failed
+    outcomes = regions.events.forwards("us")
+    assert sum(sums[name, "requests"] for name in ("eu", "asia")) == sum(outcomes.values())
+    assert sum(sums[name, "failed"] for name in ("eu", "asia")) == sum(
+        number for (_, outcome), number in outcomes.items() if outcome != "completed"
+    )
 
 
 async def test_traffic_is_recorded_once_with_its_region_of_arrival(regions: ThreeRegions) -> None:
