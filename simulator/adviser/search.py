@@ -171,6 +171,8 @@ class _Search:
             try:
                 results = self._run([tried for _, tried in suggested], windows)
             except BudgetSpentError:
+                if not self._tried:
+                    raise
                 self._cut_short = True
                 break
             for (trial, tried), runs in zip(suggested, results, strict=True):
