@@ -30,6 +30,8 @@ from routing.values.counted import count
 from routing.values.prepared_struct import prepared
 
 BY_NAME = {item.name: item for item in OBJECTIVES}
+NOTABLE_FACTOR = 1.05
+"""Smaller factors of ranges are not mentioned."""
 SEARCHED, PREDICTED, CHECKED = "search", "prediction", "check"
 
 
@@ -80,6 +82,11 @@ class AdviceEvidence(msgspec.Struct, frozen=True, kw_only=True):
     practical: Practical = Practical()
     factor: float = 1.0
     """By how much ranges were widened, because earlier ones were too narrow."""
+
+    @property
+    def widened(self) -> bool:
+        """Whether ranges were widened visibly."""
+        return self.factor >= NOTABLE_FACTOR
 
     @property
     def named(self) -> list[tuple[AdviceObjective, EvidenceChange]]:

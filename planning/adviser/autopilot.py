@@ -144,10 +144,10 @@ def _held(facts: AutopilotFacts) -> str:
 
 def within_hours(hours: str, hour: int) -> bool:
     """Return whether the UTC hour is within `hours`, such as 22-6; empty hours include all."""
-    found = _HOURS.fullmatch(hours)
-    if found is None:
+    match = _HOURS.fullmatch(hours)
+    if match is None:
         return True
-    start, end = (int(part) % 24 for part in found.groups())
+    start, end = (int(part) % 24 for part in match.groups())
     return start == end or (start <= hour < end if start < end else hour >= start or hour < end)
 
 

@@ -14,6 +14,7 @@ from django.views.decorators.http import require_POST, require_safe
 
 from controlplane.advice.evidence import (
     BY_NAME,
+    NOTABLE_FACTOR,
     AdviceEvidence,
     cost_of_being_wrong,
     evidence_of,
@@ -51,8 +52,7 @@ from controlplane.policies.roles import may_publish
 from planning.adviser.autopilot import UNSETTLED
 from planning.adviser.calibration import MOST, coverage
 from planning.adviser.prediction import DECIDING, OBJECTIVES, AdviceObjective
-from planning.adviser.verdict import change_words
-from web.advice.pictures import measured_pictures, range_rows
+from web.advice.pictures import change_text, measured_pictures, range_rows
 from web.policies.words import change_lines, change_summary
 from web.shell.console_request import asked, console_actor, go, listed, row_number, sent, why
 from web.shell.frame import shell_context
@@ -148,8 +148,8 @@ def _title(proposal: AdviceProposal) -> str:
 def _gains(evidence: AdviceEvidence) -> str:
     """Return the deciding changes with their ranges in one line."""
     return ", ".join(
-        f"{objective.title} {change_words(item.change, objective)} "
-        f"({change_words(item.low, objective)} … {change_words(item.high, objective)})"
+        f"{objective.title} {change_text(item.change, objective)} "
+        f"({change_text(item.low, objective)} … {change_text(item.high, objective)})"
         for objective, item in evidence.named
         if objective.name in DECIDING
     )
@@ -179,7 +179,6 @@ def _page(request: HttpRequest, shown: AdviceProposal, rejection: FormRejection 
         title=_title(shown),
         unsettled=unsettled,
         mode=AdviceMode(effective_mode(list(policy.pools.all()))).label,
-        shape=_SHAPES.get(ProposalState(shown.state), "unknown"),
         at=moment(shown.created_at, now),
         ranges=range_rows(evidence),
         changes=change_lines(changes_between(before, after)),
@@ -224,7 +223,7 @@ def record(request: HttpRequest) -> HttpResponse:
         measured=len(measured),
         coverage=coverage(measured),
         within=sum(item.within for item in measured),
-        widened=[(pool, factor) for pool in pools if (factor := widening_of(pool)) > 1],
+        widened=[(pool, factor) for pool in pools if (factor := widening_of(pool)) >= NOTABLE_FACTOR],
         pools=pools,
         chosen=chosen,
     )
@@ -234,11 +233,11 @@ def record(request: HttpRequest) -> HttpResponse:
 def _measured_words(objective: AdviceObjective, item: AdvicePrediction) -> dict[str, str]:
     return {
         "title": objective.title,
-        "predicted": change_words(item.predicted, objective),
-        "range": f"{change_words(item.low, objective)} … {change_words(item.high, objective)}",
-        "measured": "" if item.measured is None else change_words(item.measured, objective),
+        "predicted": change_text(item.predicted, objective),
+        "range": f"{change_text(item.low, objective)} … {change_text(item.high, objective)}",
+        "measured": "" if item.measured is None else change_text(item.measured, objective),
         "within": "yes" if item.measured is not None and item.low <= item.measured <= item.high else "",
-        "against": "" if item.against_holdback is None else change_words(item.against_holdback, objective),
+        "against": "" if item.against_holdback is None else change_text(item.against_holdback, objective),
     }
 
 

@@ -16,6 +16,11 @@ _MOST_GAIN = 10.0
 """Practical sizes at the end of the scale at most; larger changes end there."""
 
 
+def change_text(change: float, objective: AdviceObjective) -> str:
+    """Return a change as text, with the console's minus sign."""
+    return change_words(change, objective).replace("-", "−")
+
+
 @dataclass(frozen=True, slots=True)
 class RangeRow:
     """One objective: its figures in words, and the positions of its range. Right is better for all."""
@@ -53,9 +58,9 @@ def _range_row(evidence: AdviceEvidence, objective: AdviceObjective, item: Evide
         title=objective.title,
         live=figure_words(item.live, objective),
         proposed=figure_words(item.proposed, objective),
-        change=change_words(item.change, objective),
-        range=f"{change_words(item.low, objective)} … {change_words(item.high, objective)}",
-        checked="" if item.checked is None else change_words(item.checked, objective),
+        change=change_text(item.change, objective),
+        range=f"{change_text(item.low, objective)} … {change_text(item.high, objective)}",
+        checked="" if item.checked is None else change_text(item.checked, objective),
         kind="better" if low > 0 else "worse" if high < 0 else "even",
         zero=across(0.0),
         practical=(across(-1.0), across(1.0)),
@@ -117,11 +122,12 @@ def _measured_picture(objective: AdviceObjective, mine: Sequence[AdvicePredictio
         }
         for item in mine
     )
-    labels = [(value, change_words(value, objective)) for value in (low + pad, 0.0, high - pad)]
+    # Without the unit, for which small pictures have no room.
+    labels = [(value, f"{value * 100:+.0f}".replace("-", "−")) for value in (low + pad, 0.0, high - pad)]
     labels = [item for item in labels if item[0] == 0.0 or abs(share(item[0]) - share(0.0)) > 0.2]
     within = sum(bool(mark["within"]) for mark in marks)
     return MeasuredPicture(
-        objective.title,
+        f"{objective.title}, {'%' if objective.kind == RATIO else 'pt'}",
         (place(LEFT), place(y(0)), place(RIGHT), place(y(1))),
         tuple(Tick(place(x(share(value))), words) for value, words in labels),
         tuple(Tick(place(y(share(value))), words) for value, words in labels),

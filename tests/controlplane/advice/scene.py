@@ -82,8 +82,8 @@ def task_of(pool: Pool, end: float = BEGIN + 3600) -> SearchTask:
     )  # fmt: skip
 
 
-def found(pool: Pool, advice: Advice | None = None, end: float = BEGIN + 3600) -> dict[str, Any]:
-    """Store what a search of the hour up to `end` found, and return the outcome of its run."""
+def searched_for(pool: Pool, advice: Advice | None = None, end: float = BEGIN + 3600) -> dict[str, Any]:
+    """Store the result of a search of the hour up to `end`, and return the outcome of its run."""
     result = SearchResult(
         advice=advice or advice_with(), begins_at=end - 3600, requests=3600, engines=4, engine_model="chunked",
         model_error=0.12,
@@ -93,8 +93,8 @@ def found(pool: Pool, advice: Advice | None = None, end: float = BEGIN + 3600) -
 
 
 def proposed(pool: Pool, advice: Advice | None = None, end: float = BEGIN + 3600) -> AdviceProposal:
-    """Return the open proposal that a search found."""
-    found(pool, advice, end)
+    """Return the open proposal of a search."""
+    searched_for(pool, advice, end)
     return AdviceProposal.objects.select_related("pool__policy", "base", "version").get(state=ProposalState.OPEN)
 
 

@@ -34,7 +34,7 @@ from controlplane.policies.publish import delete_draft
 from controlplane.trials.models.canary import Canary, CanaryState
 from controlplane.trials.models.shadow import Shadow, ShadowState
 from gateway.bus.bus import Bus
-from tests.controlplane.advice.scene import ACTOR, BEGIN, advice_with, found, live_pool, moment, proposed
+from tests.controlplane.advice.scene import ACTOR, BEGIN, advice_with, live_pool, moment, proposed, searched_for
 
 pytestmark = pytest.mark.django_db
 
@@ -75,7 +75,7 @@ def test_a_newer_search_supersedes_and_an_abstention_withdraws(live: Pool) -> No
     first.refresh_from_db()
     assert (first.state, first.version) == (ProposalState.SUPERSEDED, None)
     assert second.pk != first.pk
-    outcome = found(live, advice_with(None), end=BEGIN + 20_000)
+    outcome = searched_for(live, advice_with(None), end=BEGIN + 20_000)
     second.refresh_from_db()
     assert second.state == ProposalState.WITHDRAWN
     assert "do not confirm" in second.reason
@@ -91,7 +91,7 @@ def test_a_rejected_proposal_returns_only_with_new_evidence(live: Pool) -> None:
         reject(made, actor=ACTOR)
     reject(made, actor=ACTOR, why="The night is not typical.")
     # The same run again, as a retry of its job would do.
-    assert "rejected before" in found(live)["summary"]
+    assert "rejected before" in searched_for(live)["summary"]
     assert not AdviceProposal.objects.filter(state=ProposalState.OPEN).exists()
     # The next search reads only what was recorded since.
     until = made.evidence_until
@@ -123,7 +123,7 @@ def test_ranges_that_were_too_narrow_widen_and_may_end_the_proposal(live: Pool) 
             pool=live, proposal=other, objective="on_time", predicted=0.1, low=0.09, high=0.11, measured=0.14,
             at=moment(BEGIN),
         )  # fmt: skip
-    outcome = found(live, advice_with(gain=0.05, half=0.04))
+    outcome = searched_for(live, advice_with(gain=0.05, half=0.04))
     abstained = AdviceProposal.objects.get(pk=outcome["proposal"])
     assert abstained.state == ProposalState.ABSTAINED
     assert "4.0 times as wide" in abstained.reason
@@ -144,7 +144,7 @@ def test_a_person_tries_it_in_a_shadow_and_in_a_canary(live: Pool) -> None:
     assert (made.canary.version, made.canary.advance) == (made.version, "steps")
     with pytest.raises(ProposalError, match="Abort the canary"):
         reject(made, actor=ACTOR, why="no")
-    assert "on trial" in found(live, end=BEGIN + 9000)["summary"]
+    assert "on trial" in searched_for(live, end=BEGIN + 9000)["summary"]
 
 
 def test_a_deleted_draft_leaves_the_proposal(live: Pool) -> None:

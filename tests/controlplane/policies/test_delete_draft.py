@@ -92,7 +92,7 @@ def test_running_trials_state_what_is_on_trial(mine: PolicyVersion, pool: Pool) 
     canary, shadow = running_trials(ACTOR)
     assert (canary.words.replace("\u202f", " "), canary.step) == ("v2 on 25 % of sessions", "step 1 of 2")
     assert (shadow.words, shadow.pool) == ("v2 in shadow, beside v1", pool.slug)
-    assert attention_counts(ACTOR) == {TRIALS: 2}
+    assert attention_counts(ACTOR) == Counter({TRIALS: 2})
     stranger = person(User.objects.create(username="eve"), via=CONSOLE)
     assert (running_trials(stranger), attention_counts(stranger)) == ([], Counter())
 

@@ -18,7 +18,7 @@ from controlplane.trials.models.canary import Canary
 from controlplane.trials.models.shadow import Shadow
 from gateway.bus.bus import Bus
 from planning.adviser.autopilot import HoldbackCounts
-from tests.controlplane.advice.scene import ACTOR, BEGIN, advice_with, found, live_pool, proposed
+from tests.controlplane.advice.scene import ACTOR, BEGIN, advice_with, live_pool, proposed, searched_for
 from tests.controlplane.conftest import bus
 from tests.page_text import page_text
 
@@ -65,11 +65,11 @@ def test_a_proposal_shows_ranges_windows_groups_and_doubts(operator: Client, mad
 
 
 def test_an_abstention_says_why(operator: Client, pool: Pool, bus: Bus) -> None:
-    outcome = found(live_pool(pool), advice_with(None))
+    outcome = searched_for(live_pool(pool), advice_with(None))
     text = page_text(operator.get(f"/advice/proposals/{outcome['proposal']}"))
     assert "No proposal" in text
     assert "no objective improves by a practical size" in text
-    assert "Reject" not in text
+    assert "/reject" not in text
 
 
 def test_its_actions_start_trials_and_reject(operator: Client, made: AdviceProposal) -> None:
@@ -137,6 +137,6 @@ def test_pages_take_few_queries(
     django_assert_num_queries: DjangoAssertNumQueries,
 ) -> None:
     for number in range(5):
-        found(made.pool, end=BEGIN + 9000 * (number + 2))
+        searched_for(made.pool, end=BEGIN + 9000 * (number + 2))
     with django_assert_num_queries(queries):
         assert operator.get(address).status_code == 200
