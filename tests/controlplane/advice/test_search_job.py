@@ -48,11 +48,13 @@ def planted(monkeypatch: pytest.MonkeyPatch) -> list[SearchTask]:
 
 
 def groups(count: int, seconds: float = 3600.0) -> list[TrafficRow]:
-    """Return requests in groups with a long common prefix, which round robin recomputes."""
+    """Return requests in groups with a long common prefix. Their number shares no factor with that of the engines, so
+    that round robin recomputes it.
+    """
     return [
         row(
             0, arrived_at=START + seconds * number / count, prompt_tokens=8192, output_tokens=8,
-            blocks=(*(100 * (number % 100) + block for block in range(15)), 10_000 + number), engines=4,
+            blocks=(*(100 * (number % 97) + block for block in range(15)), 10_000 + number), engines=4,
             policy_version=1, first_token_after_s=0.6, finished_after_s=1.0, tenant=f"digest-{number % 2}",
         )
         for number in range(count)
