@@ -72,7 +72,9 @@ def _range_row(evidence: AdviceEvidence, objective: AdviceObjective, item: Evide
 
 
 def figure_words(value: float, objective: AdviceObjective) -> str:
-    """Return a figure as text: a share in percent, a time in ms or s."""
+    """Return a figure as text: a share in percent, a time in ms or s, engine hours."""
+    if objective.unit == "h":
+        return f"{value:,.0f} h"
     if objective.kind == RATIO:
         return f"{value * 1000:.0f} ms" if value < 1 else f"{value:.2f} s"
     return f"{value * 100:.1f} %"

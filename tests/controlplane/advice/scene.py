@@ -13,6 +13,7 @@ from controlplane.advice.search_job import store_result
 from controlplane.fleet.models.pool import Pool
 from controlplane.platform.actor import program
 from controlplane.policies.publish import draft, publish_version
+from planning.adviser.fleet_shape import FleetShape
 from planning.adviser.prediction import OBJECTIVES, GroupChange, Practical, PredictedChange
 from planning.adviser.trace_windows import TraceWindow, WindowPlan
 from planning.adviser.verdict import Advice, PolicyCandidate
@@ -55,7 +56,8 @@ def advice_with(policy: RoutingPolicy | None = BETTER, *, gain: float = 0.1, hal
         if (sign := 0 if item.name == "rejected" else 1 if item.more_is_better else -3) is not None
     )  # fmt: skip
     candidate = PolicyCandidate(
-        policy=policy or BETTER, settings={"placement.name": "least_cost"}, changes=changes,
+        policy=policy or BETTER, fleet=FleetShape(4), costs=(),
+        settings={"placement.name": "least_cost"}, changes=changes,
         worse=(GroupChange("tenant acme", 40, 0.9, 0.8), GroupChange("longest quarter of prompts", 90, 0.9, 0.85)),
         objections=() if policy else ("no objective improves by a practical size",),
     )  # fmt: skip
@@ -67,7 +69,7 @@ def advice_with(policy: RoutingPolicy | None = BETTER, *, gain: float = 0.1, hal
     return Advice(
         proposal=candidate if policy else None,
         abstains="" if policy else "The best candidate was not confirmed: no objective improves by a practical size",
-        rejected=() if policy else (candidate,), live=RoutingPolicy(), windows=plan, seeds=(0, 1),
+        rejected=() if policy else (candidate,), live=RoutingPolicy(), fleet=FleetShape(4), windows=plan, seeds=(0, 1),
         practical=Practical(), candidates=40, runs=90, cpu_s=120.0, budget_s=600.0, cut_short=False,
     )  # fmt: skip
 
