@@ -22,6 +22,7 @@ from web.access import you as access_you
 from web.access.audit import audit, audit_download
 from web.access.login import invitation, passkey_options, passkey_sign_in, second_step, sign_in, sign_out
 from web.access.page import admins_only
+from web.advice import page as advice
 from web.automation import jobs
 from web.automation.changes import change_automation
 from web.automation.page import automation, automation_pool, automation_timeline
@@ -95,6 +96,12 @@ urlpatterns = [
     path("policies/<slug:slug>/publish", policy_publish, name="policy-publish"),
     path("policies/<slug:slug>/roll-back", policy_roll_back, name="policy-roll-back"),
     path("policies/<slug:slug>/state", policy_state, name="policy-state"),
+    path("advice", advice.advice, name="advice"),
+    path("advice/record", advice.record, name="advice-record"),
+    path("advice/search", advice.search, name="advice-search"),
+    path("advice/stop", advice.stop, name="advice-stop"),
+    path("advice/proposals/<int:number>", advice.proposal, name="advice-proposal"),
+    path("advice/proposals/<int:number>/<slug:act>", advice.act, name="advice-act"),
     path("usage", usage_page.usage, name="usage"),
     path("usage.csv", usage_page.download, {"form": "csv"}, name="usage-csv"),
     path("usage.json", usage_page.download, {"form": "json"}, name="usage-json"),

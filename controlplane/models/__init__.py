@@ -7,6 +7,8 @@ from controlplane.access.models.person import Person as Person
 from controlplane.access.models.role_grant import RoleGrant as RoleGrant
 from controlplane.access.models.saved_view import SavedView as SavedView
 from controlplane.access.models.sign_in_policy import SignInPolicy as SignInPolicy
+from controlplane.advice.models.advice_proposal import AdvicePrediction as AdvicePrediction
+from controlplane.advice.models.advice_proposal import AdviceProposal as AdviceProposal
 from controlplane.automation.models.engine_action import EngineAction as EngineAction
 from controlplane.automation.models.engine_health import EngineHealth as EngineHealth
 from controlplane.automation.models.plan_record import PlanRecord as PlanRecord

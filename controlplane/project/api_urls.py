@@ -6,6 +6,7 @@ from django.urls import path, re_path, register_converter
 
 from controlplane.access.api import api_keys, people, sign_in_policy
 from controlplane.access.api.audit_events import AuditEvents, OneAuditEvent
+from controlplane.advice import api as advice
 from controlplane.automation.api import automation, engine_health
 from controlplane.fleet.api import engines, pools, regions
 from controlplane.fleet.api.regions import SovereigntyRules
@@ -143,6 +144,14 @@ urlpatterns = [
     path("v1/canaries/<plain_id:canary>/step", canaries.CanaryStep.as_view()),
     path("v1/canaries/<plain_id:canary>/promote", canaries.CanaryPromotion.as_view()),
     path("v1/canaries/<plain_id:canary>/abort", canaries.CanaryAbort.as_view()),
+    path("v1/advice/proposals", advice.AdviceProposals.as_view()),
+    path("v1/advice/proposals/<row_id:proposal>", advice.OneAdviceProposal.as_view()),
+    path("v1/advice/proposals/<row_id:proposal>/shadow", advice.AdviceShadow.as_view()),
+    path("v1/advice/proposals/<row_id:proposal>/canary", advice.AdviceCanary.as_view()),
+    path("v1/advice/proposals/<row_id:proposal>/reject", advice.AdviceRejection.as_view()),
+    path("v1/advice/predictions", advice.AdvicePredictions.as_view()),
+    path("v1/advice/search", advice.AdviceSearch.as_view()),
+    path("v1/advice/stop", advice.AdviceStop.as_view()),
     path("v1/usage", usage.UsageView.as_view()),
     path("v1/budgets", usage.BudgetsView.as_view()),
     path("v1/budgets/<slug:slug>", usage.OneBudget.as_view()),

@@ -44,6 +44,8 @@ app.conf.imports = [
     "controlplane.policies.scheduled_publishes",
     "controlplane.usage.job",
     "controlplane.capacity.job",
+    "controlplane.advice.search_job",
+    "controlplane.advice.autopilot_job",
     "controlplane.fleet.sovereignty.cost",
 ]
 app.conf.task_default_queue = job_queues("jobs")[0]
@@ -83,6 +85,8 @@ SCHEDULE_S = {
     "whatif": 1.0,
     "sovereignty_cost": 1.0,
     "capacity": 5.0,
+    "advice": 5.0,
+    "advice_autopilot": 5.0,
     "scheduled_publish": 2.0,
     "housekeeping": 60.0,
 }

@@ -11,6 +11,7 @@ from django.db.models import Exists, OuterRef
 from django.utils import timezone
 
 from controlplane.access.sessions import forget_sessions
+from controlplane.advice.proposals import forget_proposals
 from controlplane.automation.engine_actions import forget_actions
 from controlplane.automation.plan_history import forget_plans
 from controlplane.incidents.job import forget_incidents
@@ -41,6 +42,7 @@ def housekeeping() -> None:
     forget_actions(now)
     forget_shadows()
     forget_canaries()
+    forget_proposals()
     forget_incidents(now)
     forget_sends(now)
     forget_events(now)

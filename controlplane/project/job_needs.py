@@ -20,6 +20,7 @@ from django.db import DatabaseError, connection
 from django.db.models import Count, Value
 from django.utils import timezone
 
+from controlplane.advice.models.advice_proposal import AdviceProposal
 from controlplane.automation.models.engine_action import OPEN_STATES, EngineAction
 from controlplane.fleet.jobs.probe import shard_count
 from controlplane.fleet.models.engine import DesiredState, Engine
@@ -31,6 +32,7 @@ from controlplane.platform.models.snapshot_version import SnapshotVersion
 from controlplane.policies.models.scheduled_publish import ScheduledPublish, ScheduleState
 from controlplane.publication.continued_versions import version_served
 from controlplane.trials.models.canary import Canary, CanaryState
+from planning.adviser.autopilot import UNSETTLED
 
 IDLE_S = 30.0
 """Interval at which a job is woken although it is not needed."""
@@ -67,6 +69,8 @@ def _count_statement() -> tuple[str, tuple[Any, ...]]:
             "nodes": KvNode.objects.all(),
             "actions": EngineAction.objects.filter(state__in=OPEN_STATES),
             "canaries": Canary.objects.filter(state=CanaryState.RUNNING),
+            # Promoted ones are followed every IDLE_S.
+            "proposals": AdviceProposal.objects.filter(state__in=UNSETTLED),
             "publishes": ScheduledPublish.objects.filter(state=ScheduleState.WAITING),
         }.items()
     )
@@ -101,6 +105,8 @@ NEEDS: Mapping[str, Callable[[WorkCounts], bool]] = {
     "whatif": _any("free whatif"),
     "sovereignty_cost": _any("free sovereignty_cost"),
     "capacity": _any("free capacity"),
+    "advice": _any("free advice"),
+    "advice_autopilot": lambda counts: counts.get("held advice_autopilot", 0) < counts.get("proposals", 0),
     "engine_addresses": _any("engines"),
     "discovery": lambda _: any(not source.lists_all for source in settings.DISCOVERY),
     "watched_discovery": lambda _: any(source.lists_all for source in settings.DISCOVERY),

@@ -103,12 +103,6 @@ def running_trials(actor: Actor) -> list[RunningTrial]:
     return [*map(_of_canary, canaries), *map(_of_shadow, shadows)]
 
 
-def running_count(actor: Actor) -> int:
-    """Return the number of `running_trials`, in one query."""
-    canaries = visible_canaries(actor).filter(state=CanaryState.RUNNING).order_by().values("key")
-    return canaries.union(visible_shadows(actor).filter(state=ShadowState.RUNNING).order_by().values("key")).count()
-
-
 def _of_canary(canary: Canary) -> RunningTrial:
     pool = canary.pool.slug if canary.pool else ""
     words = f"{pool or f'v{canary.version.number}'} on {brief_percent(canary.share)} of sessions"

@@ -45,7 +45,7 @@ def row_values(
         blocks,
         # No id, no digest: that of an empty text would make one session of all these requests.
         session_id and session_digest(digest_key, session_id),
-        _tenant_digest(digest_key, record.tenant_id),
+        tenant_digest(digest_key, record.tenant_id),
         record.priority,
         record.outcome or UNANSWERED,
         record.late,
@@ -62,7 +62,8 @@ def row_values(
 
 
 @lru_cache(maxsize=16_384)
-def _tenant_digest(digest_key: bytes, tenant_id: str) -> str:
+def tenant_digest(digest_key: bytes, tenant_id: str) -> str:
+    """Return the name of a tenant in records."""
     return session_digest(digest_key, _TENANT + tenant_id)
 
 

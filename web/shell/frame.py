@@ -12,9 +12,9 @@ from django.contrib.staticfiles import finders
 from django.http import HttpRequest
 from django.utils.functional import SimpleLazyObject
 
+from controlplane.advice.proposals import PROPOSALS, TRIALS, attention_counts
 from controlplane.incidents.notices import mark_of, open_notices
 from controlplane.platform.environment import BASE_DIR
-from controlplane.trials.trials_of_version import running_count
 from web.shell.console_request import console_actor
 from web.shell.saved_views import has_views, views_menu
 
@@ -74,6 +74,13 @@ NAVIGATION = (
                     ("canary", "Canaries", "/trials/canaries"),
                     ("recordings", "Recordings", "/trials/recordings"),
                 ),
+            ),
+            NavigationItem(
+                "Advice",
+                "/advice",
+                "advice",
+                "d",
+                (("proposals", "Proposals", "/advice"), ("record", "Record", "/advice/record")),
             ),
             NavigationItem("Automation", "/automation", "automation", "m"),
         ),
@@ -166,8 +173,12 @@ def shell_context(request: HttpRequest, **page: Any) -> dict[str, Any]:
 def _attention(request: HttpRequest) -> dict[str, Any]:
     """Return the mark in the tab's title, and the count beside navigation items with its words, by icon."""
     actor = console_actor(request)
-    incidents, trials = open_notices(actor), running_count(actor)
-    counts = {"incidents": (len(incidents), "Open incidents"), "policies": (trials, "Running canaries and shadows")}
+    incidents, waiting = open_notices(actor), attention_counts(actor)
+    counts = {
+        "incidents": (len(incidents), "Open incidents"),
+        "policies": (waiting[TRIALS], "Running canaries and shadows"),
+        "advice": (waiting[PROPOSALS], "Waiting proposals"),
+    }
     return {
         "mark": mark_of(incidents[0]) if incidents else "",
         "counts": {icon: (number, words) for icon, (number, words) in counts.items() if number},

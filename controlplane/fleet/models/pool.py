@@ -29,6 +29,15 @@ class PoolMode(models.TextChoices):
     OBSERVE = "observe", "Observe only: another router routes and reports"
 
 
+class AdviceMode(models.TextChoices):
+    """What the adviser may do in a pool without a person."""
+
+    OFF = "off", "Off"
+    PROPOSE = "propose", "Propose"
+    CANARY = "canary", "Try in a canary"
+    PROMOTE = "promote", "Try, and publish"
+
+
 class ActuatorKind(models.TextChoices):
     """System that starts and stops a pool's engines."""
 
@@ -142,6 +151,39 @@ class Pool(RevisedModel):
         "Production",
         "Publishing, promoting and rolling back here require typing a name.",
     )
+    advice = declared(
+        models.CharField(max_length=16, choices=AdviceMode.choices, default=AdviceMode.PROPOSE),
+        "Adviser",
+        "What the adviser may do without a person: nothing, propose policies, try them in canaries, publish them. Of "
+        "pools with one policy, the lowest applies.",
+        kept=True,
+    )
+    advice_on_time_gain = declared(
+        models.FloatField(default=2.0, validators=[MinValueValidator(0.1), MaxValueValidator(50.0)]),
+        "Smallest on-time gain",
+        "Smallest gain of the on-time share that is worth a proposal.",
+        unit="pt",
+        kept=True,
+    )
+    advice_ttft_gain = declared(
+        models.FloatField(default=10.0, validators=[MinValueValidator(1.0), MaxValueValidator(90.0)]),
+        "Smallest TTFT gain",
+        "Smallest reduction of the mean TTFT that is worth a proposal.",
+        unit="%",
+        kept=True,
+    )
+    advice_hours = declared(
+        models.CharField(
+            max_length=5,
+            blank=True,
+            default="",
+            validators=[RegexValidator(r"^([01]?\d|2[0-3])-([01]?\d|2[0-3])$", "Use two hours such as 22-6.")],
+        ),
+        "Autopilot hours",
+        "UTC hours in which the autopilot starts trials and publishes; empty: all.",
+        kept=True,
+        example="22-6",
+    )
 
     class Meta:
         ordering = ("slug",)
@@ -156,4 +198,5 @@ class Pool(RevisedModel):
             models.CheckConstraint(condition=~models.Q(served_model=""), name="pool_serves_a_model"),
             models.CheckConstraint(condition=models.Q(mode__in=PoolMode.values), name="pool_mode_known"),
             models.CheckConstraint(condition=models.Q(actuator__in=ActuatorKind.values), name="pool_actuator_known"),
+            models.CheckConstraint(condition=models.Q(advice__in=AdviceMode.values), name="pool_advice_known"),
         )

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 from django.utils import timezone
 
 from controlplane.access.models.role_grant import RoleGrant
+from controlplane.advice.proposals import TRIALS, attention_counts
 from controlplane.fleet.models.pool import Pool
 from controlplane.platform.actor import CONSOLE, Actor, person, program
 from controlplane.platform.conflict import ConflictError
@@ -21,7 +24,7 @@ from controlplane.policies.publish import delete_draft, draft, publish_first_ver
 from controlplane.trials.canary.lifecycle import start_canary
 from controlplane.trials.models.shadow import Shadow, ShadowState
 from controlplane.trials.models.whatif import WhatIf
-from controlplane.trials.trials_of_version import running_count, running_trials
+from controlplane.trials.trials_of_version import running_trials
 from gateway.bus.bus import Bus
 
 ACTOR = program("test")
@@ -83,15 +86,15 @@ def test_only_operators_of_all_pools_delete_drafts_of_others(mine: PolicyVersion
 
 
 def test_running_trials_state_what_is_on_trial(mine: PolicyVersion, pool: Pool) -> None:
-    assert (running_trials(ACTOR), running_count(ACTOR)) == ([], 0)
+    assert (running_trials(ACTOR), attention_counts(ACTOR)) == ([], Counter())
     start_canary(mine, steps=(0.25, 0.5), actor=ACTOR)
     shadow_of(mine, pool)
     canary, shadow = running_trials(ACTOR)
     assert (canary.words.replace("\u202f", " "), canary.step) == ("v2 on 25 % of sessions", "step 1 of 2")
     assert (shadow.words, shadow.pool) == ("v2 in shadow, beside v1", pool.slug)
-    assert running_count(ACTOR) == 2
+    assert attention_counts(ACTOR) == Counter({TRIALS: 2})
     stranger = person(User.objects.create(username="eve"), via=CONSOLE)
-    assert (running_trials(stranger), running_count(stranger)) == ([], 0)
+    assert (running_trials(stranger), attention_counts(stranger)) == ([], Counter())
 
 
 def test_api_deletes_a_draft_once(mine: PolicyVersion) -> None:

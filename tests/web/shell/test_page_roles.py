@@ -8,6 +8,7 @@ import pytest
 from django.test import Client
 from django.urls import URLPattern, URLResolver
 
+from controlplane.advice.models.advice_proposal import AdviceProposal
 from controlplane.platform.models.job_run import JobRun
 from controlplane.request_log.models.recording import Recording
 from controlplane.trials.models.canary import Canary
@@ -85,7 +86,10 @@ def address(pattern: URLPattern, world: World) -> str:
         "decision_id": "none",
         "session_id": "none",
         "name": "kv-a",
+        "act": "reject",
     }
+    if str(pattern.name).startswith("advice"):
+        values["number"] = AdviceProposal.objects.latest("pk").pk
     path = "/" + str(pattern.pattern)
     for name, converter in pattern.pattern.converters.items():
         kind = type(converter).__name__.removesuffix("Converter").lower()

@@ -6,6 +6,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils import timezone
 
+from controlplane.advice.proposals import waiting_for
 from controlplane.fleet.ready_engines import ready_engines
 from controlplane.manifests.ownership import managers_by_field
 from controlplane.platform.role import Role
@@ -70,6 +71,7 @@ def render_editor(
         engines=ready_engines(state.pools),
         requests_per_s=requests_per_s(state),
         canary=canary,
+        proposal=waiting_for(state.policy),
         replaced=deviation_note(state.live.document) if state.live else "",
         question=question,
         managed=managers_by_field(state.policy),

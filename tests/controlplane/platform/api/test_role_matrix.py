@@ -12,6 +12,7 @@ from django.apps import apps
 from django.http import HttpResponse
 
 from controlplane.access.models.group_grant import GroupGrant
+from controlplane.advice.models.advice_proposal import AdviceProposal
 from controlplane.fleet.models.model_service import ModelService
 from controlplane.incidents.models.incident import Incident
 from controlplane.notifications.models.notification import NotificationRoute, Silence
@@ -61,6 +62,7 @@ def real(world: World, path: str) -> str:
     shadow = Shadow.objects.latest("pk").pk
     ids = {"key": key, "run": run, "event": event, "recording": recording, "whatif": whatif}
     ids["incident"] = Incident.objects.latest("pk").pk
+    ids["proposal"] = AdviceProposal.objects.latest("pk").pk
     service = ModelService.objects.latest("pk").slug
     grant = GroupGrant.objects.latest("pk").grant_id
     ids |= {"budget": Budget.objects.latest("pk").slug, "price": ModelPrice.objects.latest("pk").slug}
@@ -126,7 +128,10 @@ def test_viewers_can_change_nothing(world: World, key: tuple[str, str]) -> None:
 
 def of_operators(key: tuple[str, str]) -> bool:
     """Return whether the operators of one pool may make the change."""
-    ours = ("engines", "policies", "actions", "recordings", "whatif", "shadows", "canaries")
+    ours = ("engines", "policies", "actions", "recordings", "whatif", "shadows", "canaries", "advice")
+    if CHANGES[key].path == "advice/stop":
+        # It concerns all pools.
+        return False
     return CHANGES[key].path.startswith(ours) or (
         CHANGES[key].path.startswith("pools/") and VIEWS[key[0]].changes_need == Role.OPERATOR
     )
@@ -155,7 +160,16 @@ def test_operators_change_only_their_own_pools(world: World, key: tuple[str, str
         status = send(world, caller, foreign).status_code
         if key[0] in ASK_ONLY:
             assert status == 200
-        elif key[0] in ("Engines", "EngineBulk", "Recordings", "RecordingUpload", "WhatIfs", "Shadows", "Canaries"):
+        elif key[0] in (
+            "Engines",
+            "EngineBulk",
+            "Recordings",
+            "RecordingUpload",
+            "WhatIfs",
+            "Shadows",
+            "Canaries",
+            "AdviceSearch",
+        ):
             assert status in (400, 403)
         elif key == ("Policies", "POST"):
             assert status == 403
@@ -196,6 +210,14 @@ def test_kv_nodes_require_the_operator_role_in_all_pools(world: World, key: tupl
         assert send(world, caller, CHANGES[key]).status_code == CHANGES[key].status
 
 
+def test_all_autopilots_are_stopped_by_operators_of_all_pools_alone(world: World) -> None:
+    before, example = dump(), CHANGES["AdviceStop", "POST"]
+    for caller in ("operator_a", "operator_a_key", "operator_b", "viewer"):
+        assert send(world, caller, example).status_code == 403, caller
+    assert dump() == before
+    assert send(world, "operator", example).status_code == 200
+
+
 @pytest.mark.parametrize("name", SAFE)
 def test_reading_changes_nothing(world: World, name: str) -> None:
     before = dump()
@@ -230,6 +252,7 @@ def _expected_status(name: str, path: str, caller: str | None) -> int:
             "shadows/",
             "canaries/",
             "incidents/",
+            "advice/proposals/",
         )
     )
     if (limited and name == "OneJobRun") or (caller in ("operator_b", "operator_b_key") and of_pool_a):

@@ -19,6 +19,7 @@ from msgspec import to_builtins
 from controlplane.access.api_keys import create_api_key
 from controlplane.access.group_grants import create_grant
 from controlplane.access.models.role_grant import RoleGrant
+from controlplane.advice.models.advice_proposal import AdviceProposal
 from controlplane.automation.models.engine_action import EngineAction
 from controlplane.fleet.engine_registration import register_engine
 from controlplane.fleet.model_services import create_service
@@ -110,9 +111,13 @@ def make_world() -> World:
     report_node("kv-a", fields, {}, now=timezone.now(), actor=ACTOR)
     other = draft(policies["a"], {"placement": {"name": "round_robin"}}, actor=ACTOR, message="third")
     start_canary(other, actor=ACTOR)
+    now = timezone.now()
+    AdviceProposal.objects.create(
+        pool=pools["a"], base=versions["a"], version=other, document=other.document, evidence={}, digest="d",
+        evidence_until=now, created_at=now,
+    )  # fmt: skip
     _add_people(world)
     _add_keys(world)
-    now = timezone.now()
     episode = Episode(key="pool-a-1", pool_id="pool-a", onset=1.0, opened=2.0, last_bad=3.0, symptoms=())
     Incident.objects.create(
         key="pool-a-1", pool="pool-a", title="1 in 7 requests is late", onset=now, opened_at=now, last_bad_at=now,

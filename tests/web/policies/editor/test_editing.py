@@ -37,7 +37,7 @@ ERRORS = {"order.name", "ttft_slo_s", "queue_limit", "surprise"}
 
 @pytest.mark.parametrize(
     ("query", "queries"),
-    [("", 17), ("?draft=3", 17), ("?draft=3&ask=publish", 22), ("?ask=roll-back&version=1", 19), ("?published=2", 17)],
+    [("", 18), ("?draft=3", 18), ("?draft=3&ask=publish", 23), ("?ask=roll-back&version=1", 20), ("?published=2", 18)],
 )
 def test_editor_takes_few_queries(
     policy: Policy, pool: Pool, query: str, queries: int, django_assert_num_queries: DjangoAssertNumQueries

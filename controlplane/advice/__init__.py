@@ -1,0 +1,1 @@
+"""Advice: proposals of better policies, their autopilot, and what came of them."""

@@ -1,0 +1,1 @@
+"""Pages of the adviser: proposals, the page of each one, and the record of what came of them."""
