@@ -20,7 +20,9 @@ from controlplane.platform.roles import require
 from controlplane.trials.models.whatif import WhatIf
 from controlplane.trials.whatif.lifecycle import JOB as WHATIF
 
-OF_POOLS = frozenset({"engine_health", "rebalance", "scaling", "prefill_decode", "engine_actions", "holdback"})
+OF_POOLS = frozenset(
+    {"engine_health", "rebalance", "scaling", "prefill_decode", "engine_actions", "holdback", "savings"}
+)
 """Jobs whose shard is the row of the pool that they manage."""
 
 

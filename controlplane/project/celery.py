@@ -45,6 +45,7 @@ app.conf.imports = [
     "controlplane.usage.job",
     "controlplane.capacity.job",
     "controlplane.fleet.sovereignty.cost",
+    "controlplane.savings.job",
 ]
 app.conf.task_default_queue = job_queues("jobs")[0]
 app.conf.task_routes = {"controlplane.probe": {"queue": job_queues("probe")[0]}}
@@ -83,6 +84,7 @@ SCHEDULE_S = {
     "whatif": 1.0,
     "sovereignty_cost": 1.0,
     "capacity": 5.0,
+    "savings": 5.0,
     "scheduled_publish": 2.0,
     "housekeeping": 60.0,
 }

@@ -101,6 +101,7 @@ NEEDS: Mapping[str, Callable[[WorkCounts], bool]] = {
     "whatif": _any("free whatif"),
     "sovereignty_cost": _any("free sovereignty_cost"),
     "capacity": _any("free capacity"),
+    "savings": _any("free savings"),
     "engine_addresses": _any("engines"),
     "discovery": lambda _: any(not source.lists_all for source in settings.DISCOVERY),
     "watched_discovery": lambda _: any(source.lists_all for source in settings.DISCOVERY),

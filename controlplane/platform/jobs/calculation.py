@@ -30,15 +30,15 @@ MAX_S = 900.0
 logger = logging.getLogger(__name__)
 
 
-def start_calculation(job: str, inputs: Mapping[str, Any]) -> JobRun:
-    """Store a waiting run with these inputs and wake the job. Raises ConflictError while one runs."""
+def start_calculation(job: str, inputs: Mapping[str, Any], shard: int = 0) -> JobRun:
+    """Store a waiting run with these inputs and wake the job. Raises ConflictError while one of the shard runs."""
     now = timezone.now()
-    token = JobRun.objects.filter(job=job).aggregate(token=Max("fencing_token"))["token"] or 0
+    token = JobRun.objects.filter(job=job, shard=shard).aggregate(token=Max("fencing_token"))["token"] or 0
     try:
         with transaction.atomic():
             # A lease that has run out already: the next search for work takes the run.
             run = JobRun.objects.create(
-                job=job, inputs=inputs, lease_until=now, fencing_token=token + 1, started_at=now,
+                job=job, shard=shard, inputs=inputs, lease_until=now, fencing_token=token + 1, started_at=now,
                 progress={"done": 0, "of": 100},
             )  # fmt: skip
             wake([job])
