@@ -126,7 +126,7 @@ def test_viewers_can_change_nothing(world: World, key: tuple[str, str]) -> None:
 
 def of_operators(key: tuple[str, str]) -> bool:
     """Return whether the operators of one pool may make the change."""
-    ours = ("engines", "policies", "actions", "recordings", "whatif", "shadows", "canaries")
+    ours = ("engines", "policies", "actions", "recordings", "whatif", "shadows", "canaries", "savings")
     return CHANGES[key].path.startswith(ours) or (
         CHANGES[key].path.startswith("pools/") and VIEWS[key[0]].changes_need == Role.OPERATOR
     )
@@ -155,7 +155,16 @@ def test_operators_change_only_their_own_pools(world: World, key: tuple[str, str
         status = send(world, caller, foreign).status_code
         if key[0] in ASK_ONLY:
             assert status == 200
-        elif key[0] in ("Engines", "EngineBulk", "Recordings", "RecordingUpload", "WhatIfs", "Shadows", "Canaries"):
+        elif key[0] in (
+            "Engines",
+            "EngineBulk",
+            "Recordings",
+            "RecordingUpload",
+            "WhatIfs",
+            "Shadows",
+            "Canaries",
+            "SavingsView",
+        ):
             assert status in (400, 403)
         elif key == ("Policies", "POST"):
             assert status == 403
