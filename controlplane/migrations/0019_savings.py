@@ -38,7 +38,7 @@ class Migration(migrations.Migration):
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
                 ('day', models.DateField()),
                 ('pool', models.CharField(max_length=64)),
-                ('state', models.CharField(choices=[('replayed', 'Replayed'), ('not_recorded', 'Not recorded'), ('too_few', 'Too little traffic'), ('cut_short', 'CPU budget too small')], max_length=16)),
+                ('state', models.CharField(choices=[('replayed', 'Replayed'), ('not_recorded', 'Not recorded'), ('not_replayed', 'Not replayed'), ('too_few', 'Too little traffic'), ('cut_short', 'CPU budget too small')], max_length=16)),
                 ('requests', models.BigIntegerField(default=0)),
                 ('hours', models.FloatField(default=0.0)),
                 ('windows', models.PositiveSmallIntegerField(default=0)),

@@ -55,7 +55,7 @@ class SavingsDayShape(serializers.Serializer):
 
     day = serializers.DateField()
     pool = serializers.CharField()
-    state = serializers.CharField(help_text="replayed, not_recorded, too_few, or cut_short.")
+    state = serializers.CharField(help_text="replayed, not_recorded, not_replayed, too_few, or cut_short.")
     requests = serializers.IntegerField(help_text="Recorded requests.")
     hours = serializers.FloatField(help_text="Time that the replayed windows represent.")
     recorded_late = serializers.FloatField(allow_null=True)

@@ -120,14 +120,14 @@ def _range(row: Mapping[str, Any], name: str) -> RangedFigure:
 
 
 def missing_days(query: SavingsQuery, stored: Sequence[SavingsDay]) -> list[SavingsDay]:
-    """Return a row, not stored, for each ended day without one since the first of its pool. It was not recorded."""
+    """Return a row, not stored, for each ended day without one since the first of its pool."""
     known = {(item.pool, item.day) for item in stored}
     first: dict[str, date] = {}
     for item in stored:
         first.setdefault(item.pool, item.day)
     last = min(query.until, timezone.now().date() - timedelta(days=1))
     return [
-        SavingsDay(day=day, pool=pool, state=SavingsState.NOT_RECORDED)
+        SavingsDay(day=day, pool=pool, state=SavingsState.NOT_REPLAYED)
         for pool, begin in first.items()
         for day in (begin + timedelta(days=number) for number in range((last - begin).days + 1))
         if (pool, day) not in known

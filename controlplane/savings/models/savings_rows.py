@@ -15,6 +15,7 @@ class SavingsState(models.TextChoices):
 
     REPLAYED = "replayed", "Replayed"
     NOT_RECORDED = "not_recorded", "Not recorded"
+    NOT_REPLAYED = "not_replayed", "Not replayed"
     TOO_FEW = "too_few", "Too little traffic"
     CUT_SHORT = "cut_short", "CPU budget too small"
 

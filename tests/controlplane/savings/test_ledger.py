@@ -94,12 +94,12 @@ def test_a_day_that_cannot_be_replayed_has_no_figures(pool: Pool, given: DayResu
     assert totals(NOVEMBER.all_rows(ACTOR)) == []
 
 
-def test_days_between_without_a_row_are_not_recorded(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_days_between_without_a_row_are_not_replayed(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(timezone, "now", lambda: datetime(2026, 11, 13, 12, tzinfo=UTC))
     keep("chat")
     missing = missing_days(NOVEMBER, list(NOVEMBER.days(ACTOR)))
     assert [item.day for item in missing] == [NEXT, NEXT + timedelta(days=1)]
-    assert {item.state for item in missing} == {SavingsState.NOT_RECORDED}
+    assert {item.state for item in missing} == {SavingsState.NOT_REPLAYED}
     assert SavingsDay.objects.count() == 1
 
 

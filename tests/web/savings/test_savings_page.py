@@ -54,8 +54,8 @@ def test_totals_ranges_and_the_holdback_are_shown(admin: Client, pool: Pool) -> 
     assert re.search(r"Late answers avoided 80 ", page)
     assert "1 of 2 days whose range covers" in page
     assert "least_loaded 1,000 requests 8.0 pt" in page
-    # Two days of the month have ended without a row.
-    assert page.count("Not recorded") == 1
+    # One day has ended without a row.
+    assert page.count("Not replayed") == 1
     assert "2 of 30 days are replayed" in admin.get("/savings").content.decode()
 
 
@@ -63,10 +63,10 @@ def test_an_unknown_day_is_never_0(admin: Client, pool: Pool) -> None:
     keep(pool.slug)
     page = admin.get("/savings").content.decode()
     assert page.count("×</text>") == 2
-    row = next(part for part in page.split("<tr") if "Not recorded" in part)
+    row = next(part for part in page.split("<tr") if "Not replayed" in part)
     assert ">0<" not in row
     lines = list(csv.DictReader(io.StringIO(admin.get("/savings.csv").content.decode())))
-    unknown = [line for line in lines if line["state"] == "not_recorded"]
+    unknown = [line for line in lines if line["state"] == "not_replayed"]
     assert [line["day"] for line in unknown] == ["2026-11-11", "2026-11-12"]
     assert {line[name] for line in unknown for name in ("engine_h", "late", "dollars")} == {""}
 
@@ -122,7 +122,7 @@ def test_a_replay_that_cannot_start_says_why(admin: Client, pool: Pool) -> None:
 def test_a_replay_by_the_api_is_a_run(admin: Client, pool: Pool) -> None:
     keep(pool.slug)
     month = admin.get("/api/v1/savings?month=2026-11").json()
-    assert [item["state"] for item in month["days"]] == ["replayed", "not_recorded", "not_recorded"]
+    assert [item["state"] for item in month["days"]] == ["replayed", "not_replayed", "not_replayed"]
     assert (month["results"][0]["engine_h"]["mid"], month["results"][0]["dollars"]) == (24, None)
     assert admin.get("/api/v1/savings").status_code == 400
     body = {"pool": pool.slug, "day": "2026-11-12", "why": "end of month"}
