@@ -60,6 +60,7 @@ from web.request_log.decision import decision as decision_page
 from web.request_log.decision import decision_json
 from web.request_log.decisions import decisions, decisions_tap
 from web.request_log.decisions import export as requests_export
+from web.savings import page as savings_page
 from web.shell.csv_export import csv_download
 from web.shell.help import api_reference, help_page, llms_txt
 from web.shell.palette import palette
@@ -109,6 +110,8 @@ urlpatterns = [
     path("usage/budgets.csv", all_pools_only(csv_download(BUDGETS)), name="budgets-csv"),
     path("usage/prices", usage_objects.prices, name="usage-prices"),
     path("usage/prices.csv", all_pools_only(csv_download(PRICES)), name="prices-csv"),
+    path("savings", savings_page.savings, name="savings"),
+    path("savings.csv", savings_page.download, name="savings-csv"),
     path("objectives", objectives.objectives, name="objectives"),
     path("objectives.csv", objectives.all_pools_only(csv_download(OBJECTIVES)), name="objectives-csv"),
     path("notifications", notifications.messages, name="notifications"),

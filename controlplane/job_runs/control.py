@@ -23,7 +23,7 @@ from controlplane.trials.whatif.lifecycle import JOB as WHATIF
 OF_POOLS = frozenset(
     {
         "engine_health", "rebalance", "scaling", "prefill_decode", "engine_actions", "holdback", "advice",
-        "advice_autopilot",
+        "advice_autopilot", "savings",
     }
 )  # fmt: skip
 """Jobs whose shard is the row of the pool that they manage."""

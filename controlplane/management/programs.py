@@ -52,6 +52,7 @@ GROUPS = {
         "simulate_regions": "compare routing policies across regions",
         "simulate_sessions": "compare systems that keep the KV caches of sessions",
         "plan_capacity": "estimate what sharing engines across regions saves",
+        "replay_savings": "replay a pool's day under other routers' rules",
         "audit-router": "audit another router from its log, as one report",
         "learn_agents": "learn from the request log which agents call which",
         "replay": "replay a trace against an OpenAI-compatible server",

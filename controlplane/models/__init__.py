@@ -48,8 +48,11 @@ from controlplane.request_log.models.decision_index import DecisionIndex as Deci
 from controlplane.request_log.models.recording import Recording as Recording
 from controlplane.request_log.models.segment import MergedBatches as MergedBatches
 from controlplane.request_log.models.segment import Segment as Segment
+from controlplane.savings.models.savings_rows import Saving as Saving
+from controlplane.savings.models.savings_rows import SavingsDay as SavingsDay
 from controlplane.trials.models.canary import Canary as Canary
 from controlplane.trials.models.holdback import Holdback as Holdback
+from controlplane.trials.models.holdback import HoldbackDay as HoldbackDay
 from controlplane.trials.models.shadow import Shadow as Shadow
 from controlplane.trials.models.shadow import ShadowPart as ShadowPart
 from controlplane.trials.models.whatif import WhatIf as WhatIf

@@ -20,6 +20,7 @@ from controlplane.objectives import api as objectives
 from controlplane.platform.api.openapi_document import Nothing, OpenApiDocument
 from controlplane.policies.api import policies, policy_versions
 from controlplane.request_log.api import decisions, recordings
+from controlplane.savings import api as savings
 from controlplane.trials.api import canaries, shadows, whatifs
 from controlplane.usage import api as usage
 
@@ -153,6 +154,7 @@ urlpatterns = [
     path("v1/advice/search", advice.AdviceSearch.as_view()),
     path("v1/advice/stop", advice.AdviceStop.as_view()),
     path("v1/usage", usage.UsageView.as_view()),
+    path("v1/savings", savings.SavingsView.as_view()),
     path("v1/budgets", usage.BudgetsView.as_view()),
     path("v1/budgets/<slug:slug>", usage.OneBudget.as_view()),
     path("v1/prices", usage.PricesView.as_view()),

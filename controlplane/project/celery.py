@@ -47,6 +47,7 @@ app.conf.imports = [
     "controlplane.advice.search_job",
     "controlplane.advice.autopilot_job",
     "controlplane.fleet.sovereignty.cost",
+    "controlplane.savings.job",
 ]
 app.conf.task_default_queue = job_queues("jobs")[0]
 app.conf.task_routes = {"controlplane.probe": {"queue": job_queues("probe")[0]}}
@@ -87,6 +88,7 @@ SCHEDULE_S = {
     "capacity": 5.0,
     "advice": 5.0,
     "advice_autopilot": 5.0,
+    "savings": 5.0,
     "scheduled_publish": 2.0,
     "housekeeping": 60.0,
 }

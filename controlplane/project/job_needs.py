@@ -107,6 +107,7 @@ NEEDS: Mapping[str, Callable[[WorkCounts], bool]] = {
     "capacity": _any("free capacity"),
     "advice": _any("free advice"),
     "advice_autopilot": lambda counts: counts.get("held advice_autopilot", 0) < counts.get("proposals", 0),
+    "savings": _any("free savings"),
     "engine_addresses": _any("engines"),
     "discovery": lambda _: any(not source.lists_all for source in settings.DISCOVERY),
     "watched_discovery": lambda _: any(source.lists_all for source in settings.DISCOVERY),

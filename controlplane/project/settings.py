@@ -218,6 +218,9 @@ KEPT_RECORDING_BYTES = env.whole_number(
     "HEADWAY_KEPT_RECORDING_BYTES", default=512 << 20, at_least=1 << 20, at_most=1 << 44
 )
 
+# Replays of each day's traffic for the ledger of savings ----------------------------------------
+SAVINGS_CPU_S = env.whole_number("HEADWAY_SAVINGS_CPU_S", default=300, at_least=0, at_most=86_400)
+
 # Policies ---------------------------------------------------------------------------------------
 # Links in notifications; a request's own host is no source, because no request is there when an incident opens.
 CONSOLE_URL = env.text("HEADWAY_CONSOLE_URL").rstrip("/")

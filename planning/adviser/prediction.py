@@ -150,13 +150,18 @@ def predicted_changes(
         if not differences or not measured:
             continue
         n, mean = len(differences), fmean(differences)
-        half = _T95[min(n - 2, len(_T95) - 1)] * stdev(differences) * math.sqrt(1 / n + 1 / len(measured))
+        half = t95(n - 1) * stdev(differences) * math.sqrt(1 / n + 1 / len(measured))
         change, low, high, measured_change = (
             _plain(value, objective) for value in (mean, mean - half, mean + half, fmean(measured))
         )
         live, proposed = (fmean(run.figures[objective.name] or 0.0 for run in runs) for runs in predict)
         made.append(PredictedChange(objective, live, proposed, change, low, high, measured_change))
     return tuple(made)
+
+
+def t95(degrees: int) -> float:
+    """Return Student's t at 95 %, for 90 % ranges; beyond the table, that of its last row."""
+    return _T95[min(degrees, len(_T95)) - 1]
 
 
 def worse_groups(

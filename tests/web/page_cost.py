@@ -27,7 +27,7 @@ PAGES = (
     "/policies", "/policies/pool-0", "/access/keys", "/access/people", "/access/sessions", "/access/tenants",
     "/access/you", "/audit", "/jobs", "/cache/store",
     "/regions/sovereignty", "/engines/services", "/regions/capacity", "/regions",
-    "/advice", "/advice/record", "/usage", "/usage/budgets", "/usage/prices",
+    "/advice", "/advice/record", "/usage", "/savings", "/usage/budgets", "/usage/prices",
     "/objectives", "/notifications", "/notifications/rules", "/notifications/channels", "/notifications/routes",
     "/notifications/silences",
     "/automation", "/automation/pool-0", "/automation/pool-0?fragment=1", "/automation/pool-0/timeline?range=1h",

@@ -18,6 +18,7 @@ _TITLES = {
     "rollup": "Roll up samples",
     "requests": "Store requests",
     "whatif": "What-if",
+    "savings": "Savings",
     "capacity": "Read the demand for capacity",
     "sovereignty_cost": "Simulate sovereignty rules",
     "canary": "Evaluate canaries",

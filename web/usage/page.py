@@ -45,9 +45,9 @@ _BAR = 0.72
 
 def tabs(actor: Actor) -> tuple[tuple[str, str, str], ...]:
     """Return (name, title, address) of the pages that the actor may see."""
-    overview = ("usage", "Overview", ADDRESS)
+    everyone = (("usage", "Overview", ADDRESS), ("savings", "Savings", "/savings"))
     others = (("budgets", "Budgets", "/usage/budgets"), ("prices", "Prices", "/usage/prices"))
-    return (overview, *others) if may(actor, Role.VIEWER) else (overview,)
+    return (*everyone, *others) if may(actor, Role.VIEWER) else everyone
 
 
 @require_safe
@@ -88,7 +88,7 @@ def usage(request: HttpRequest) -> HttpResponse:
         chips=filter_chips(ADDRESS, named, TITLES, key_names([named["key"]]) if "key" in named else {}),
         all=with_query(ADDRESS, **{name: text for name, text in given.items() if name not in NAMED}),
         keep=kept(**given),
-        months=_months(timezone.now().date()),
+        months=months(timezone.now().date()),
         uses=budget_uses(BUDGETS.rows(actor), timezone.now()) if may(actor, Role.VIEWER) else [],
         whole_fleet=may(actor, Role.VIEWER),
     )
@@ -138,11 +138,12 @@ def query_of(request: HttpRequest) -> UsageQuery:
     return UsageQuery(today - timedelta(days=int(given.get("days", USUAL_SPAN)) - 1), today, names)
 
 
-def _months(today: date) -> list[str]:
-    months = [today]
-    while len(months) < 12:
-        months.append(months[-1].replace(day=1) - timedelta(days=1))
-    return [f"{month:%Y-%m}" for month in months]
+def months(today: date) -> list[str]:
+    """Return the last twelve months, such as 2026-11, the newest first."""
+    ends = [today]
+    while len(ends) < 12:
+        ends.append(ends[-1].replace(day=1) - timedelta(days=1))
+    return [f"{end:%Y-%m}" for end in ends]
 
 
 def _figures(total: dict[str, Any], costs: Sequence[PoolMoney]) -> dict[str, Any]:

@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 
 def start_calculation(job: str, inputs: Mapping[str, Any], *, shard: int = 0) -> JobRun:
-    """Store a waiting run with these inputs and wake the job. Raises ConflictError while one runs."""
+    """Store a waiting run with these inputs and wake the job. Raises ConflictError while one of the shard runs."""
     now = timezone.now()
     token = JobRun.objects.filter(job=job, shard=shard).aggregate(token=Max("fencing_token"))["token"] or 0
     try:

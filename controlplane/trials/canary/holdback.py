@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import secrets
-from datetime import datetime, timedelta
+from collections import Counter
+from collections.abc import Sequence
+from datetime import UTC, date, datetime, timedelta
 from functools import partial
 from typing import Any
 
 import msgspec
 from celery import shared_task
 from django.db import transaction
+from django.db.models import F
 from django.utils import timezone
 
 from controlplane.automation.pool_policy import pool_automation_of
@@ -24,12 +27,16 @@ from controlplane.trials.canary.arm_intake import ArmIntake, arm_intake
 from controlplane.trials.canary.end import end_running
 from controlplane.trials.canary.evaluation import evaluation_of, plain
 from controlplane.trials.canary.pool_arms import slice_document
-from controlplane.trials.models.holdback import Holdback, SliceState
+from controlplane.trials.models.holdback import Holdback, HoldbackDay, SliceState
 from planning.trials.canary import recent_of
+from planning.trials.comparison import ArmSlice
 from planning.trials.holdback import HoldbackFacts, HoldbackMemory, HoldbackPlan, plan_holdback
 from routing.trials.arms import CONTROL, LIVE
 from routing.values.prepared_struct import prepared
 
+COUNT_EVERY_S = 30.0
+COMPLETE_AFTER_S = 10.0
+"""Age at which a slice has the reports of all gateways."""
 _VERBS = {
     SliceState.OFF: "holdback.off",
     SliceState.SLICE: "holdback.keep",
@@ -85,6 +92,24 @@ def turn(
         record_change()
 
 
+def count_days(stored: Holdback, placement: str, slices: Sequence[tuple[float, ArmSlice]], now_s: float) -> None:
+    """Add what both arms answered since the last count to their days. The caller saves `stored`, in one transaction."""
+    until_s = now_s - COMPLETE_AFTER_S
+    if 0 <= until_s - stored.counted_to_s < COUNT_EVERY_S:
+        return
+    sums: dict[date, Counter[str]] = {}
+    for at_s, slice_ in slices:
+        if stored.counted_to_s < at_s <= until_s:
+            base, tried = slice_.base, slice_.tried
+            sums.setdefault(datetime.fromtimestamp(at_s, UTC).date(), Counter()).update(
+                control=base.judged, control_late=base.late, live=tried.judged, live_late=tried.late
+            )
+    stored.counted_to_s = until_s
+    for day, added in sums.items():
+        row, _ = HoldbackDay.objects.get_or_create(day=day, pool=stored.pool.slug, placement=placement)
+        HoldbackDay.objects.filter(pk=row.pk).update(**{name: F(name) + number for name, number in added.items()})
+
+
 JOB = "holdback"
 EVERY = timedelta(seconds=1.5)
 ACTOR = program("holdback")
@@ -125,5 +150,7 @@ def _evaluate(turn_: Round, *, intake: ArmIntake) -> RoundResult:
     plan, after = plan_holdback(facts, memory, settings)
     evaluation = evaluation_of(turn_.now_s, after.state, plan.reasons, plan.comparison, slices)
     result = RoundResult({}, outcome={"state": after.state, "reason": plan.reasons[0].text if plan.reasons else ""})
+    if memory.state == after.state == "slice":
+        result.effects.append(partial(count_days, stored, settings.placement, slices, turn_.now_s))
     result.effects.append(partial(turn, stored, plan, after, plain(evaluation), turn_.at, actor=ACTOR))
     return result

@@ -31,6 +31,8 @@ class Holdback(models.Model):
     """Current share of the simple rule, 0..1."""
     reason = models.CharField(max_length=400, blank=True)
     """Reason for the state."""
+    counted_to_s = models.FloatField(default=0.0)
+    """Unix seconds up to which the requests of both arms are in HoldbackDay."""
     evaluation = models.JSONField(default=dict)
     """The job's last evaluation: controlplane.trials.canary.evaluation.CanaryEvaluation as JSON."""
 
@@ -42,3 +44,29 @@ class Holdback(models.Model):
     @override
     def __str__(self) -> str:
         return f"holdback of {self.pool}: {self.state}"
+
+
+class HoldbackDay(models.Model):
+    """What a pool's holdback and its policy answered on one UTC day while both served, without canaries."""
+
+    day = models.DateField()
+    pool = models.CharField(max_length=64)
+    placement = models.CharField(max_length=64)
+    """The simple rule."""
+    control = models.BigIntegerField(default=0)
+    """Judged requests of the simple rule."""
+    control_late = models.BigIntegerField(default=0)
+    live = models.BigIntegerField(default=0)
+    live_late = models.BigIntegerField(default=0)
+
+    class Meta:
+        constraints = (models.UniqueConstraint(fields=("day", "pool", "placement"), name="holdback_once_per_day"),)
+
+    @override
+    def __str__(self) -> str:
+        return f"holdback of {self.pool} on {self.day}"
+
+    @property
+    def share(self) -> float:
+        """Return the simple rule's share of the requests, 0..1."""
+        return self.control / (self.control + self.live) if self.control else 0.0

@@ -128,7 +128,7 @@ def test_viewers_can_change_nothing(world: World, key: tuple[str, str]) -> None:
 
 def of_operators(key: tuple[str, str]) -> bool:
     """Return whether the operators of one pool may make the change."""
-    ours = ("engines", "policies", "actions", "recordings", "whatif", "shadows", "canaries", "advice")
+    ours = ("engines", "policies", "actions", "recordings", "whatif", "shadows", "canaries", "advice", "savings")
     if CHANGES[key].path == "advice/stop":
         # It concerns all pools.
         return False
@@ -169,6 +169,7 @@ def test_operators_change_only_their_own_pools(world: World, key: tuple[str, str
             "Shadows",
             "Canaries",
             "AdviceSearch",
+            "SavingsView",
         ):
             assert status in (400, 403)
         elif key == ("Policies", "POST"):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
+
 import pytest
 
 from controlplane.automation.switches import freeze
@@ -14,7 +16,7 @@ from controlplane.trials.canary.holdback import evaluate_slices
 from controlplane.trials.canary.job import evaluate_canaries
 from controlplane.trials.canary.lifecycle import start_canary
 from controlplane.trials.models.canary import Canary
-from controlplane.trials.models.holdback import Holdback
+from controlplane.trials.models.holdback import Holdback, HoldbackDay
 from gateway.bus.bus import Bus
 from tests.controlplane.trials.canary.scene import ACTOR, ArmScene, arm_scene, live_version, version
 from tests.planning.arm_data import slices
@@ -132,3 +134,27 @@ def test_frozen_pool_keeps_its_holdback(pool: Pool, policy: Policy, bus: Bus) ->
             made.report(slice_, CONTROL, LIVE)
             evaluate_slices(made.intake, clock=made.clock)
     assert Holdback.objects.get().state == "slice"
+
+
+def test_what_both_sides_answered_is_counted_once_per_day(pool: Pool, policy: Policy, bus: Bus) -> None:
+    first = live_version(policy, automation={"holdback": {"share": 0.05, "fall_back": False}})
+    midnight = datetime(2026, 11, 11, tzinfo=UTC)
+    assert first.published_at is not None
+    given = slices(1, 90, 30, 4)
+    with arm_scene(midnight - timedelta(seconds=60)) as made:
+        for slice_ in given:
+            made.report(slice_, CONTROL, LIVE)
+            evaluate_slices(made.intake, clock=made.clock)
+            # A second process evaluates as well.
+            evaluate_slices(made.intake, clock=made.clock)
+        counted_to_s = Holdback.objects.get().counted_to_s
+    days = {row.day.isoformat(): row for row in HoldbackDay.objects.all()}
+    assert set(days) == {"2026-11-10", "2026-11-11"}
+    # One slice every two seconds; those of the last seconds are not complete yet.
+    counted = given[: int(counted_to_s - midnight.timestamp() + 60) // 2 + 1]
+    assert 60 < len(counted) < 90
+    for name, side in (("control", "base"), ("live", "tried")):
+        windows = [getattr(slice_, side) for slice_ in counted]
+        assert sum(getattr(row, name) for row in days.values()) == sum(item.judged for item in windows)
+        assert sum(getattr(row, f"{name}_late") for row in days.values()) == sum(item.late for item in windows)
+    assert {row.placement for row in days.values()} == {"least_loaded"}
