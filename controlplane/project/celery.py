@@ -45,6 +45,7 @@ app.conf.imports = [
     "controlplane.usage.job",
     "controlplane.capacity.job",
     "controlplane.fleet.sovereignty.cost",
+    "controlplane.request_log.call_graph",
 ]
 app.conf.task_default_queue = job_queues("jobs")[0]
 app.conf.task_routes = {"controlplane.probe": {"queue": job_queues("probe")[0]}}
@@ -82,6 +83,7 @@ SCHEDULE_S = {
     "shadows": 2.0,
     "whatif": 1.0,
     "sovereignty_cost": 1.0,
+    "call_graph": 1.0,
     "capacity": 5.0,
     "scheduled_publish": 2.0,
     "housekeeping": 60.0,

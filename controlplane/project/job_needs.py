@@ -100,6 +100,7 @@ NEEDS: Mapping[str, Callable[[WorkCounts], bool]] = {
     "preflight": _any("free preflight"),
     "whatif": _any("free whatif"),
     "sovereignty_cost": _any("free sovereignty_cost"),
+    "call_graph": _any("free call_graph"),
     "capacity": _any("free capacity"),
     "engine_addresses": _any("engines"),
     "discovery": lambda _: any(not source.lists_all for source in settings.DISCOVERY),

@@ -56,6 +56,8 @@ def claims() -> dict[str, Any]:
         "hints": hints(),
         "layers": layers(),
         "pipeline": pipeline(),
+        "effective": {trace: effective(trace) for trace in EFFECTIVE},
+        "copies": copies(),
     }
 
 
@@ -72,8 +74,8 @@ def effective(trace: str) -> Judged:
         name: [rows[MOONCAKE][name][limit] / max(rows[other][name][limit], 1e-3) for other in others]
         for name in ("longest_tenth", "mean")
     }
-    paper, found = EFFECTIVE[trace], over["longest_tenth"]
-    judged_ratios = [min(found), max(found)] if len(paper) == 2 else [found[others.index(CACHED)]]
+    paper, ratios = EFFECTIVE[trace], over["longest_tenth"]
+    judged_ratios = [min(ratios), max(ratios)] if len(paper) == 2 else [ratios[others.index(CACHED)]]
     return {
         "qps": QPS[trace],
         "others": others,
@@ -81,7 +83,7 @@ def effective(trace: str) -> Judged:
         "over": over,
         "paper": paper,
         "verdict": judged(
-            reproduced=all(near(one, each) for one, each in zip(judged_ratios, paper, strict=True)),
+            reproduced=all(near(one, theirs) for one, theirs in zip(judged_ratios, paper, strict=True)),
             partly=min(judged_ratios) > 1.03,
         ),
     }
@@ -93,15 +95,15 @@ def copies() -> Judged:
     "Almost every instance" is at least three quarters of the engines. It is *reproduced* if the median is that at both
     ranks on both traces; *partly* if at one.
     """
-    found = {}
+    ratios = {}
     for trace in COPY_RATES:
         series = load("effective_capacity").find(kind="copies", trace=trace)["copies"]
-        found[trace] = [median(line[len(line) // 2 :]) for line in series]
-    hot = [line[rank] >= 0.75 * COPY_ENGINES for line in found.values() for rank in (0, 1)]
+        ratios[trace] = [median(line[len(line) // 2 :]) for line in series]
+    hot = [line[rank] >= 0.75 * COPY_ENGINES for line in ratios.values() for rank in (0, 1)]
     return {
         "engines": COPY_ENGINES,
         "ranks": RANKS,
-        "found": [found[trace] for trace in COPY_RATES],
+        "found": [ratios[trace] for trace in COPY_RATES],
         "verdict": judged(reproduced=all(hot), partly=any(hot)),
     }
 

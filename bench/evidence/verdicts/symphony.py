@@ -61,6 +61,7 @@ def claims() -> dict[str, Any]:
             "users": users_at_equal_tpot(),
         },
         "latency": latency(),
+        "requests": {"sticky": requests("sticky", 4.2), "migrate": requests("migrate", 1.9)},
         "fig_12": {
             "tpot": within("recompute", (1.31, 1.9), USERS_13B, _MIDDLE_13B, model="13b") | _spread_13b("tpot_ms"),
             "ttft": up_to("recompute", 2.56, USERS_13B, "ttft_mean_s", model="13b") | _spread_13b("ttft_mean_s"),

@@ -102,7 +102,7 @@ def measure(jobs: int) -> Result:
         "prefill": PREFILL,
         "qps": RATES,
         "ttft_s": TTFT_S,
-        "tbt_s": TBT_S,
+        "gap_s": TBT_S,
         "chunk_tokens": CHUNK_TOKENS,
         "copies": {"engines": COPY_ENGINES, "qps": COPY_RATES, "sample_s": SAMPLE_S, "ranks": RANKS},
         "warmup": WARMUP,
