@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from kvstore.connector.connector_settings import ConnectorSettings
 from kvstore.connector.domain_keys import Domain
@@ -19,6 +19,14 @@ from kvstore.connector.step_messages import LoadEnd, LoadJob
 NOTHING = KvOutcome()
 FULL = "full"
 """Reason of an outcome: the engine has no memory to spare."""
+
+
+class NamedBlock(NamedTuple):
+    """A block's hash in the engine, its key at the gateway, and its position in the prompt."""
+
+    chain_hash: bytes
+    routing_key: int
+    position: int
 
 
 class FreeMemory(Protocol):
@@ -36,8 +44,8 @@ class FreeMemory(Protocol):
     def take(self, blocks: int) -> list[int]:
         """Return this many free blocks, the next to be evicted. No request gets them until they are given back."""
 
-    def give_back(self, block_ids: Sequence[int], chain_hashes: Sequence[bytes], routing_keys: Sequence[int]) -> None:
-        """Free the blocks. Those with a hash are cached under it, the first ones to be evicted last."""
+    def give_back(self, block_ids: Sequence[int], named: Sequence[NamedBlock]) -> None:
+        """Free the blocks. The leading ones are cached under their names, the first one to be evicted last."""
 
     def drop(self, chain_hashes: Iterable[bytes]) -> None:
         """Remove blocks from the prefix cache."""
@@ -48,8 +56,7 @@ class _Prefetch:
     """A prefetch in the engine. Mutable: its blocks, the workers that still load, and the outcome so far."""
 
     rank: int
-    keys: Sequence[int] = ()
-    chain_hashes: Sequence[bytes] = ()
+    named: Sequence[NamedBlock] = ()
     block_ids: Sequence[int] = ()
     working: int = 0
     outcome: KvOutcome = NOTHING
@@ -103,14 +110,13 @@ class EnginePrefetch:
         if not blocks:
             made.outcome = KvOutcome(reason=FULL)
             return False
-        made.keys = [keys[at] for at in lacking[:blocks]]
-        made.chain_hashes = [hashes[at] for at in lacking[:blocks]]
+        made.named = [NamedBlock(hashes[at], keys[at], at) for at in lacking[:blocks]]
         made.block_ids, made.working = memory.take(blocks), self._workers
         self._jobs.append(
             LoadJob(
                 request_id=request_id,
                 block_ids=tuple(made.block_ids),
-                chain_hashes=tuple(made.chain_hashes),
+                chain_hashes=tuple(block.chain_hash for block in made.named),
                 holders=(self._settings.node,),
                 domain=domain,
                 timeout_s=self._settings.load_timeout_s,
@@ -134,8 +140,9 @@ class EnginePrefetch:
         made.working -= end.workers
         if made.working > 0:
             return ()
-        loaded = made.chain_hashes[: made.outcome.loaded_blocks]
-        memory.give_back(made.block_ids, loaded, made.keys)
+        named = made.named[: made.outcome.loaded_blocks]
+        memory.give_back(made.block_ids, named)
+        loaded = [block.chain_hash for block in named]
         self._kept.update(dict.fromkeys(loaded, made.rank))
         if made.gone:
             del self._open[end.request_id]

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 import pytest
 
 from kvstore.connector.engine_params import KvOutcome, outcome_in
+from kvstore.connector.engine_prefetch import NamedBlock
 from kvstore.connector.node_lookup import NodeLookup
 from kvstore.connector.scheduler_side import SchedulerSide
 from kvstore.connector.step_messages import LoadEnd, LoadJob, StepJobs, StepReport
@@ -41,8 +42,8 @@ class Pool:
         assert len(taken) == blocks
         return taken
 
-    def give_back(self, block_ids: Sequence[int], chain_hashes: Sequence[bytes], routing_keys: Sequence[int]) -> None:
-        for block, name, key in zip(block_ids, chain_hashes, routing_keys, strict=False):
+    def give_back(self, block_ids: Sequence[int], named: Sequence[NamedBlock]) -> None:
+        for block, (name, key, _) in zip(block_ids, named, strict=False):
             self.cached[name], self.named[name] = block, key
         self.order += reversed(block_ids)
 
