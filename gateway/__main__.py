@@ -43,8 +43,6 @@ from gateway.bus.redis_bus import RedisBus
 from gateway.bus.secret_answers import SecretAnswers
 from gateway.pools.engines.engine_tls import EngineTls, EngineTlsError
 from gateway.proxy.tracing import genai_metrics_wanted, tracing_wanted
-from gateway.requests.advisories.agent_advisor import VARIABLE as CALL_GRAPH
-from gateway.requests.advisories.agent_advisor import CallGraphError, read_call_graph
 from gateway.server.http.connection_limit import allow_open_files
 from gateway.server.http.cors import read_origins
 from gateway.server.http.edge import Edge, EdgeSettings
@@ -75,7 +73,7 @@ _NUMBERS = {
     _IDLE: (CLIENT_IDLE_S, 1, _MOST),
 }
 """Setting name → (default, minimum, maximum)."""
-_SAYS_WHAT_TO_DO = (CallGraphError, NoSecretError, IncompleteTlsError, PeerSettingsError, EngineTlsError)
+_SAYS_WHAT_TO_DO = (NoSecretError, IncompleteTlsError, PeerSettingsError, EngineTlsError)
 _LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 
 
@@ -166,7 +164,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # An OSError names its file but not the setting, so the setting that is being read is kept here.
     source = f"{FLEET_KEY}_FILE"
     try:
-        call_graph, fleet_key = read_call_graph(os.environ.get(CALL_GRAPH, "")), key_in(FLEET_KEY)
+        fleet_key = key_in(FLEET_KEY)
         source = f"{FLEET_SECRET}_FILE"
         keyring = keyring_in(os.environ, (FLEET_SECRET, FLEET_SECRET_ALSO), FLEET, time.time)
         source = f"{KV_SECRET}_FILE or {' or '.join(TLS_VARIABLES)}"
@@ -196,7 +194,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 engine_bearer=fleet_key,
                 kv_access=nodes,
                 peers=peers,
-                call_graph=call_graph,
                 decisions_kept_per_s=float(numbers[_DECISIONS]),
                 recording=recorded,
                 stream_comment_s=float(numbers[_COMMENT]),

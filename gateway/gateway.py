@@ -62,6 +62,7 @@ from gateway.server.http.request_head import TaggedIds
 from gateway.usage.usage_ledger import SHIP_S, UsageLedger
 from gateway.usage.usage_messages import STATE_TOPIC
 from kvstore.keys.keyring import Keyring
+from routing.advisories.call_graph import NO_AGENTS
 
 FEEDBACK_CALLS = 4
 """Reports that a key can send per allowed request: one of each kind, and one repetition."""
@@ -165,10 +166,9 @@ class Gateway:
 
     def listeners(self) -> tuple[RequestListener, ...]:
         """Return the parts of the gateway that follow requests, in order."""
-        graph = self.settings.call_graph
         regions = () if self.regions is None else (self.regions,)
-        agents = () if graph is None else (AgentAdvisor(graph, self.advisory_exchange),)
-        return (self.usage, self.health.ended_hits, self.requests, self.arm_results, *regions, self.advisories, *agents)
+        agents = AgentAdvisor(lambda: self.snapshot.call_graph if self.snapshot else NO_AGENTS, self.advisory_exchange)
+        return (self.usage, self.health.ended_hits, self.requests, self.arm_results, *regions, self.advisories, agents)
 
     async def start(self) -> None:
         """Serve the bus's snapshot or the last-known-good one. Return after its engines were probed once."""

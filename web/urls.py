@@ -56,6 +56,7 @@ from web.policies.publish import go_back as policy_roll_back
 from web.policies.publish import publish as policy_publish
 from web.regions.page import regions
 from web.request_log import recordings
+from web.request_log.call_graph import agents
 from web.request_log.decision import decision as decision_page
 from web.request_log.decision import decision_json
 from web.request_log.decisions import decisions, decisions_tap
@@ -162,6 +163,7 @@ urlpatterns = [
     path("regions/capacity", capacity, name="capacity"),
     path("cache/store", kv_store, name="cache-store"),
     path("cache/moves", kv_moves, name="cache-moves"),
+    path("cache/agents", agents, name="agents"),
     path("cache/store/<str:name>/delete", forget_node, name="cache-node-delete"),
     path("cache/prefixes/<slug:slug>/copies", set_prefix_copies, name="cache-copies"),
     path("cache/store/<str:name>/rules", set_rules, name="cache-rules"),

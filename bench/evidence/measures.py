@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from bench.evidence.measure.automation import elasticity, health, paired_simulation, pd_ratio, rebalance
-from bench.evidence.measure.capacity import admission, defaults, kv_store, limits, overload, scale, transfer
+from bench.evidence.measure.capacity import (
+    admission,
+    defaults,
+    effective_capacity,
+    kv_store,
+    limits,
+    overload,
+    scale,
+    transfer,
+)
 from bench.evidence.measure.routing import (
     ablations,
     choices,
@@ -13,6 +22,7 @@ from bench.evidence.measure.routing import (
     goodput,
     key_length,
     knowledge,
+    lbgr_workloads,
     load_curves,
     pending,
     readings,
@@ -44,7 +54,9 @@ _MODULES = (
     scale,
     transfer,
     kv_store,
+    effective_capacity,
     shared_prefix,
+    lbgr_workloads,
     admission,
     overload,
     paired_simulation,

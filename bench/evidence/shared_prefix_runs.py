@@ -166,20 +166,23 @@ def simulate(asked: SharedPrefixRun) -> tuple[SharedPrefixWorkload, FleetSimulat
 
 
 def run_row(asked: SharedPrefixRun) -> Row:
-    """Run one setting and return its row: its parameters, and the paper's figures (§5, Metrics)."""
-    requests, simulation = simulate(asked)
+    """Run one setting and return its row: its parameters, and the paper's figures."""
+    named: Row = msgspec.to_builtins(asked)
+    return named | figures(*simulate(asked))
+
+
+def figures(requests: Workload, simulation: FleetSimulation) -> Row:
+    """Return the paper's figures of a run (§5, Metrics)."""
     records = simulation.history
     ttfts = sorted(record.ttft_s for record in records if record.ttft_s is not None)
     e2es = sorted(record.e2e_s for record in records if record.e2e_s is not None)
     ends = [record.finished_s for record in records if record.finished_s is not None]
-    prompt_tokens = sum(requests.prompt_tokens)
-    named: Row = msgspec.to_builtins(asked)
-    return named | {
+    return {
         "ttft_p50_s": percentile(ttfts, 50),
         "ttft_p95_s": percentile(ttfts, 95),
         "e2e_p50_s": percentile(e2es, 50),
         "e2e_p95_s": percentile(e2es, 95),
-        "hit_rate": sum(record.hit_tokens or 0 for record in records) / prompt_tokens,
+        "hit_rate": sum(record.hit_tokens or 0 for record in records) / sum(requests.prompt_tokens),
         "hit_rate_infinite": requests.infinite_hit_rate(0),
         "throughput_rps": len(ends) / max(ends),
         "finished": sum(record.status == FINISHED for record in records),

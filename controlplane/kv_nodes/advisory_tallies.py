@@ -108,6 +108,7 @@ def _sources_added(one: SourceTally, other: SourceTally) -> SourceTally:
         bytes_moved=one.bytes_moved + other.bytes_moved,
         bytes_useless=one.bytes_useless + other.bytes_useless,
         saved_tokens=one.saved_tokens + other.saved_tokens,
+        engine_bytes=one.engine_bytes + other.engine_bytes,
         useful_share=min(one.useful_share, other.useful_share),
         backs_off=one.backs_off or other.backs_off,
     )

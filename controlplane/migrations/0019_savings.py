@@ -7,7 +7,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('controlplane', '0017_kv_node_rules'),
+        ('controlplane', '0018_advice'),
     ]
 
     operations = [

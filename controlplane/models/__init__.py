@@ -44,6 +44,7 @@ from controlplane.policies.models.policy import Policy as Policy
 from controlplane.policies.models.policy_approval import PolicyApproval as PolicyApproval
 from controlplane.policies.models.policy_version import PolicyVersion as PolicyVersion
 from controlplane.policies.models.scheduled_publish import ScheduledPublish as ScheduledPublish
+from controlplane.request_log.models.call_graph import StoredCallGraph as StoredCallGraph
 from controlplane.request_log.models.decision_index import DecisionIndex as DecisionIndex
 from controlplane.request_log.models.recording import Recording as Recording
 from controlplane.request_log.models.segment import MergedBatches as MergedBatches

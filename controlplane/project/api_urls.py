@@ -20,6 +20,7 @@ from controlplane.objectives import api as objectives
 from controlplane.platform.api.openapi_document import Nothing, OpenApiDocument
 from controlplane.policies.api import policies, policy_versions
 from controlplane.request_log.api import decisions, recordings
+from controlplane.request_log.api.call_graph import CallGraphView
 from controlplane.savings import api as savings
 from controlplane.trials.api import canaries, shadows, whatifs
 from controlplane.usage import api as usage
@@ -91,6 +92,7 @@ urlpatterns = [
     path("v1/kv_nodes/<plain_id:name>/rules", kv_nodes.KvNodeRulesView.as_view()),
     path("v1/kv_nodes/<plain_id:name>/unpin", kv_nodes.KvNodeUnpin.as_view()),
     path("v1/kv_moves", kv_nodes.KvMovesView.as_view()),
+    path("v1/call_graph", CallGraphView.as_view()),
     path("v1/tenants", api_keys.TenantsView.as_view()),
     path("v1/tenants/<slug:slug>", api_keys.OneTenant.as_view()),
     path("v1/people", people.PeopleView.as_view()),

@@ -48,6 +48,7 @@ app.conf.imports = [
     "controlplane.advice.autopilot_job",
     "controlplane.fleet.sovereignty.cost",
     "controlplane.savings.job",
+    "controlplane.request_log.call_graph",
 ]
 app.conf.task_default_queue = job_queues("jobs")[0]
 app.conf.task_routes = {"controlplane.probe": {"queue": job_queues("probe")[0]}}
@@ -85,6 +86,7 @@ SCHEDULE_S = {
     "shadows": 2.0,
     "whatif": 1.0,
     "sovereignty_cost": 1.0,
+    "call_graph": 1.0,
     "capacity": 5.0,
     "advice": 5.0,
     "advice_autopilot": 5.0,

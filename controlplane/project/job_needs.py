@@ -104,6 +104,7 @@ NEEDS: Mapping[str, Callable[[WorkCounts], bool]] = {
     "preflight": _any("free preflight"),
     "whatif": _any("free whatif"),
     "sovereignty_cost": _any("free sovereignty_cost"),
+    "call_graph": _any("free call_graph"),
     "capacity": _any("free capacity"),
     "advice": _any("free advice"),
     "advice_autopilot": lambda counts: counts.get("held advice_autopilot", 0) < counts.get("proposals", 0),

@@ -22,7 +22,6 @@ from controlplane.project.first_run.secrets import UnsafeSecretsError, secrets_o
 from controlplane.project.json_log import logging_settings
 from gateway.base import settings as gateway_settings
 from gateway.pools.engines.engine_tls import EngineTls, EngineTlsError
-from gateway.requests.advisories.agent_advisor import CallGraphError, read_call_graph
 from gateway.server.http.cors import read_origins
 from gateway.server.process.shutdown import DRAIN_S as DEFAULT_DRAIN_S
 from kvstore.transfer.tls import is_loopback
@@ -194,11 +193,6 @@ try:
     DISCOVERY = parse_discovery(env.text("HEADWAY_DISCOVERY"))
 except ValueError as error:
     raise ImproperlyConfigured(f"HEADWAY_DISCOVERY: {error}") from error
-try:
-    # Read by gateways; a wrong file is reported before they start.
-    read_call_graph(env.text("HEADWAY_CALL_GRAPH"))
-except CallGraphError as error:
-    raise ImproperlyConfigured(str(error)) from error
 try:
     # Read where engines are called; unusable files are reported here, before anything starts.
     EngineTls.of(os.environ)

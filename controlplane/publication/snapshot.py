@@ -37,6 +37,7 @@ from controlplane.publication.continued_versions import (
     version_on_bus,
     version_served,
 )
+from controlplane.request_log.call_graph import graph_in_force
 from controlplane.trials.canary.pool_arms import arms_of
 from controlplane.trials.canary.service_share import arms_and_weights
 from controlplane.trials.models.canary import Canary, CanaryState
@@ -121,6 +122,7 @@ def build_snapshot(at: float) -> Snapshot:
             services=service_entries(),
             budgets=budget_entries(),
             prices=price_entries(),
+            call_graph=graph_in_force(),
         )
 
 

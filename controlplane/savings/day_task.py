@@ -25,7 +25,7 @@ from controlplane.trials.whatif.engine_candidate import (
 )
 from controlplane.trials.whatif.reading import CannotRunError, routing_of
 from gateway.contracts.stored_decision import DIGESTS, session_digest
-from gateway.reports.traffic_rows import TENANT
+from gateway.reports.traffic_rows import tenant_digest
 from routing.policy.policy_document import Stage
 from simulator.savings.day_replay import DayQuestion, EngineGuess
 
@@ -76,4 +76,4 @@ def day_task(pool: Pool, day: date) -> DayTask:
 def _digests() -> dict[str, str]:
     keys = fleet_keyring().keys(DIGESTS).every
     slugs = list(Tenant.objects.values_list("slug", flat=True))
-    return {session_digest(key, TENANT + slug): slug for key in keys for slug in slugs}
+    return {tenant_digest(key, slug): slug for key in keys for slug in slugs}

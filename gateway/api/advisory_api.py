@@ -83,6 +83,8 @@ class AdvisoryState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     expected_in_s: float = 0.0
     expires_in_s: float = 0.0
     moved_blocks: int = 0
+    engine_blocks: int = 0
+    """Blocks that the reserved engine has prefetched into its own memory."""
 
 
 class WithdrawnAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -210,6 +212,7 @@ class AdvisoryApi:
             expected_in_s=max(0.0, opened.expected_s - now),
             expires_in_s=max(0.0, opened.expires_s - now),
             moved_blocks=opened.moved_blocks if sees else 0,
+            engine_blocks=opened.engine_blocks if sees else 0,
         )
 
     def _sender(self, exchange: Exchange, token: object) -> _Sender:

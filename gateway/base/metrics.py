@@ -268,6 +268,12 @@ class GatewayMetrics:
             "ignored, forwarded.",
             ("pool", "outcome"),
         )
+        self.engine_prefetches = CounterFamily(
+            registry,
+            "headway_engine_prefetches_total",
+            "Prefetches into engine memory for advisories: loaded, nothing, failed; dropped: not begun.",
+            ("pool", "outcome"),
+        )
         self.kv_loaded_bytes = CounterFamily(
             registry,
             "headway_kv_loaded_bytes_total",

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 
 from gateway.base.peer_settings import PeerSettings
 from kvstore.transfer.shared_secret import NodeAccess
-from routing.advisories.call_graph import CallGraph
 
 PROBE_TIMEOUT_S, HANG_LIMIT_S, ANSWER_LIMIT_S = 5, 300, 3600
 """Defaults of EngineLimits. A busy API server answers probes within seconds, cold compilation takes minutes, and a
@@ -139,8 +138,6 @@ class GatewaySettings:
     """Access to the node managers."""
     peers: PeerSettings | None = None
     """This gateway's address for other gateways; None: it connects to none."""
-    call_graph: CallGraph | None = None
-    """Predicts agents' next requests; None disables the prediction."""
     engine_bearer: str = field(default="", repr=False)
     """API key for engines whose pools have no key; sent if the snapshot requires it."""
     limits: EngineLimits = field(default_factory=EngineLimits)

@@ -63,6 +63,8 @@ class SourceTally(msgspec.Struct):
     bytes_useless: int = 0
     saved_tokens: int = 0
     """Prompt tokens that engines loaded from moved blocks."""
+    engine_bytes: int = 0
+    """Bytes that engines prefetched into their own memory."""
     useful_share: float = 1.0
     backs_off: bool = False
 

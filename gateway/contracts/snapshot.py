@@ -13,6 +13,7 @@ import msgspec
 from gateway.base.engine_api_keys import FLEET_KEY
 from gateway.contracts.wire import MIB, UnreadableMessageError, WireForm
 from routing import live_policy
+from routing.advisories.call_graph import NO_AGENTS, CallGraph
 from routing.cost.cost_fit import FittedCost
 from routing.policy import policy_document
 from routing.policy.policy_document import RoutingPolicy
@@ -245,6 +246,8 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     services: tuple[ServiceEntry, ...] = ()
     budgets: tuple[BudgetEntry, ...] = ()
     prices: tuple[PriceEntry, ...] = ()
+    call_graph: CallGraph = NO_AGENTS
+    """Predicts agents' next requests."""
 
 
 def as_live(entry: PoolEntry) -> tuple[PoolEntry, str]:

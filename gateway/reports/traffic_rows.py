@@ -9,7 +9,7 @@ from gateway.contracts.stored_decision import UNANSWERED, session_digest
 from gateway.contracts.traffic_row import BLOCK_TOKENS, trace_blocks, trace_head
 from gateway.pools.pool.recent_decisions import DecisionRecord
 
-TENANT = "tenant\0"
+_TENANT = "tenant\0"
 """Precedes a tenant's id in its digest, which therefore differs from that of a session."""
 _WORKFLOW = "workflow\0"
 
@@ -65,7 +65,7 @@ def row_values(
 @lru_cache(maxsize=16_384)
 def tenant_digest(digest_key: bytes, tenant_id: str) -> str:
     """Return the name of a tenant in records."""
-    return session_digest(digest_key, TENANT + tenant_id)
+    return session_digest(digest_key, _TENANT + tenant_id)
 
 
 def _origin(record: DecisionRecord) -> str:

@@ -9,6 +9,7 @@ import msgspec
 
 from kvstore.keys.keyring import Keyring
 from kvstore.tiers.block_facts import BlockFacts
+from kvstore.transfer.flow_control import FlowPriority
 from kvstore.transfer.frames import CacheHint
 from kvstore.transfer.tls import TlsFiles
 from kvstore.transfer.transfer_client import Received, Wanted
@@ -45,7 +46,9 @@ class KvBackend(Protocol):
     ) -> bool:
         """Store blocks of one tenant. Return False if some are not stored; the caller continues without them."""
 
-    def get(self, wanted: Sequence[Wanted], holders: Sequence[str] = ()) -> Received:
+    def get(
+        self, wanted: Sequence[Wanted], holders: Sequence[str] = (), priority: FlowPriority = FlowPriority.REQUEST
+    ) -> Received:
         """Return blocks, and why others are missing.
 
         `holders` are the nodes to query, in order; none for the engine's own. A store without nodes ignores them.
@@ -61,6 +64,9 @@ class KvBackend(Protocol):
 
     def exist(self, keys: Sequence[bytes]) -> list[bool]:
         """Return which blocks are currently present on the engine's own node, or in the store."""
+
+    def describe(self, routing_keys: Sequence[int]) -> list[BlockFacts]:
+        """Return the facts of all payloads that the engine's own node holds of these blocks, in any order."""
 
     def pin(self, keys: Sequence[bytes], seconds: float) -> None:
         """Keep blocks that are already present for `seconds`, if the store supports it."""

@@ -15,6 +15,7 @@ from typing import Any
 from kvstore.backends.backend import BackendSettings
 from kvstore.tiers.block_facts import CHECKSUM_BYTES, BlockFacts, checksum_of
 from kvstore.transfer.connection import PeerError
+from kvstore.transfer.flow_control import FlowPriority
 from kvstore.transfer.frames import CacheHint
 from kvstore.transfer.transfer_client import Fetched, Received, Verdict, Wanted
 
@@ -72,7 +73,9 @@ class MooncakeBackend:
                 for facts, payload in blocks
             )
 
-    def get(self, wanted: Sequence[Wanted], holders: Sequence[str] = ()) -> Received:
+    def get(
+        self, wanted: Sequence[Wanted], holders: Sequence[str] = (), priority: FlowPriority = FlowPriority.REQUEST
+    ) -> Received:
         """Return blocks from any member of the store. Stops after a piece without any hit."""
         blocks: list[Fetched | None] = []
         with self._in_use():
@@ -113,6 +116,10 @@ class MooncakeBackend:
         if any(item < 0 for item in states):
             raise PeerError("Mooncake's master does not answer")
         return [item > 0 for item in states]
+
+    def describe(self, routing_keys: Sequence[int]) -> list[BlockFacts]:
+        """Return nothing: Mooncake does not know the gateway's keys."""
+        return []
 
     def pin(self, keys: Sequence[bytes], seconds: float) -> None:
         """Do nothing: Mooncake can pin a block only when it is stored."""

@@ -8,7 +8,7 @@ from kvstore.backends.backend import BackendSettings
 from kvstore.tiers.block_facts import BlockFacts
 from kvstore.transfer.connection import PeerError
 from kvstore.transfer.flow_control import FlowPriority
-from kvstore.transfer.frames import CacheHint, Done, Held, Lookup, Pin
+from kvstore.transfer.frames import CacheHint, Describe, Done, Held, Lookup, PageOf, Pin
 from kvstore.transfer.transfer_client import Received, TransferClient, TransferSettings, Wanted
 
 
@@ -26,9 +26,11 @@ class NodeBackend:
         """Store all blocks or none, at lower priority than loads of requests."""
         return isinstance(self._client.put(self._node, blocks, hint, pin_s, FlowPriority.REPLICATION), Done)
 
-    def get(self, wanted: Sequence[Wanted], holders: Sequence[str] = ()) -> Received:
+    def get(
+        self, wanted: Sequence[Wanted], holders: Sequence[str] = (), priority: FlowPriority = FlowPriority.REQUEST
+    ) -> Received:
         """Return the blocks whose checksums match."""
-        return self._client.get(holders or [self._node], wanted)
+        return self._client.get(holders or [self._node], wanted, priority)
 
     def stream(
         self, wanted: Sequence[Wanted], holders: Sequence[str], ends: Sequence[int], arrived: Callable[[int], None]
@@ -42,6 +44,13 @@ class NodeBackend:
         if not isinstance(answer, Held):
             raise PeerError("the node sent an unexpected response to a lookup")
         return [length >= 0 for length, _ in answer.blocks]
+
+    def describe(self, routing_keys: Sequence[int]) -> list[BlockFacts]:
+        """Return what the engine's own node knows of these blocks."""
+        answer = self._client.call(self._node, Describe(list(routing_keys)))
+        if not isinstance(answer, PageOf):
+            raise PeerError("the node sent an unexpected response to a description")
+        return [facts for facts, _ in answer.blocks]
 
     def pin(self, keys: Sequence[bytes], seconds: float) -> None:
         """Pin blocks, within the tenant's quota."""

@@ -13,6 +13,7 @@ from kvstore.connector.engine_params import KvOutcome
 from kvstore.connector.layered_load import LayeredLoad
 from kvstore.connector.load_book import LoadBook
 from kvstore.connector.step_messages import LoadEnd, LoadJob
+from kvstore.transfer.flow_control import FlowPriority
 from kvstore.transfer.transfer_client import Received, Wanted
 
 MIN_PART_BYTES = 256 << 10
@@ -58,11 +59,14 @@ class BlockLoader:
         self._threads = ThreadPoolExecutor(threads, "kv-load")
         # A step waits for these, and must not wait for others.
         self._layer_threads = ThreadPoolExecutor(threads, "kv-load-layers")
+        # Loads of requests must not wait for prefetches.
+        self._prefetch_threads = ThreadPoolExecutor(1, "kv-prefetch")
 
     def begin(self, job: LoadJob, keys: Sequence[bytes]) -> None:
         """Load in the background. The outcome is recorded in the book."""
         self._book.begin(job, self._clock())
-        self._threads.submit(self._load, job, keys, self._clock(), self._memory.mark())
+        threads = self._prefetch_threads if job.prefetch else self._threads
+        threads.submit(self._load, job, keys, self._clock(), self._memory.mark())
 
     def begin_layers(self, job: LoadJob, keys: Sequence[bytes]) -> LayeredLoad:
         """Load layer by layer, and return the load for the engine to wait for."""
@@ -74,6 +78,7 @@ class BlockLoader:
         """Start no more loads."""
         self._threads.shutdown(wait=False, cancel_futures=True)
         self._layer_threads.shutdown(wait=False, cancel_futures=True)
+        self._prefetch_threads.shutdown(wait=False, cancel_futures=True)
 
     def _load(self, job: LoadJob, keys: Sequence[bytes], began: float, mark: Any) -> None:
         outcome, payloads = KvOutcome(reason="failed"), memoryview(b"")
@@ -81,7 +86,8 @@ class BlockLoader:
             # A load that timed out in the queue of threads fetches nothing.
             if self._book.is_waiting(job.request_id):
                 payloads, wanted = self._buffers(keys)
-                outcome = self._outcome(self._backend.get(wanted, job.holders))
+                priority = FlowPriority.ADVISORY if job.prefetch else FlowPriority.REQUEST
+                outcome = self._outcome(self._backend.get(wanted, job.holders, priority))
         finally:
             # Too late otherwise: the engine may have given the blocks to another request.
             if self._book.claim(job.request_id):
@@ -96,7 +102,7 @@ class BlockLoader:
             outcome = msgspec.structs.replace(came, seconds=self._clock() - began)
         finally:
             # Also where the copy fails: the engine holds the request back until its load has ended.
-            self._book.end(LoadEnd(request_id=job.request_id, outcome=outcome))
+            self._book.end(LoadEnd(request_id=job.request_id, outcome=outcome, prefetch=job.prefetch))
 
     def _load_layers(self, load: LayeredLoad, keys: Sequence[bytes], mark: Any) -> None:
         outcome = KvOutcome(reason="failed")

@@ -43,6 +43,8 @@ class ConnectorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     """Whether a step that computes the rest of a prompt loads the beginning layer by layer, if the estimated load is
     the shorter of both, and whether blocks to be stored are copied layer by layer.
     """
+    prefetch_share: Annotated[float, Meta(ge=0, le=0.5)] = 0.1
+    """Share of the engine's blocks that prefetched blocks may take until they are used. 0: none are prefetched."""
     load_threads: Annotated[int, Meta(ge=1, le=64)] = 4
     """Maximum concurrent loads."""
     save_buffer_mib: Annotated[int, Meta(ge=1, le=65_536)] = 256
@@ -66,6 +68,11 @@ class ConnectorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     def asks(self) -> bool:
         """Whether requests without an order query the store for their blocks."""
         return bool(self.node) and (self.ask_node or self.backend == "mooncake")
+
+    @property
+    def prefetches(self) -> bool:
+        """Whether the engine takes prefetches, which need the names that node managers keep."""
+        return bool(self.node) and self.backend == "node" and self.prefetch_share > 0
 
     def store(self, keyring: Keyring | None, *, keeps: bool) -> BackendSettings:
         """Return the backend's settings. Only an engine that `keeps` blocks contributes memory to Mooncake Store."""

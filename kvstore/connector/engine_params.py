@@ -20,6 +20,7 @@ FIELD = "headway"
 """Key in `kv_transfer_params`."""
 MAX_BLOCKS = 1 << 17
 MAX_HOLDERS = 8
+MAX_RANK = 1000
 _KEY_BYTES = 8
 
 _Count = Annotated[int, Meta(ge=0, le=MAX_BLOCKS)]
@@ -49,6 +50,10 @@ class LoadInstruction(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     """How long a context cache is pinned, in seconds."""
     quiet: bool = False
     """Whether the response reports no outcome, because a client reads it."""
+    prefetch_rank: Annotated[int, Meta(ge=0, le=MAX_RANK)] | None = None
+    """Set: the request carries a prefetch. The engine loads the first `load_blocks` blocks of `keys` from its own node
+    into free memory, which it can drop. A lower rank goes first. The request's own prompt has no part in it.
+    """
 
     def hint_at(self, block: int, prompt_blocks: int) -> CacheHint:
         """Return a block's hint. No block after an ephemeral one is stored, because it could not be loaded."""

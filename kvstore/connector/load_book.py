@@ -61,7 +61,7 @@ class LoadBook:
                 if ends_at <= now:
                     del self._waiting[request_id]
                     outcome = KvOutcome(seconds=now - began, reason="late")
-                    self._close(job, LoadEnd(request_id=request_id, outcome=outcome))
+                    self._close(job, LoadEnd(request_id=request_id, outcome=outcome, prefetch=job.prefetch))
 
     def take(self) -> tuple[list[LoadEnd], set[int]]:
         """Return the loads that ended since the last call, and the engine's blocks that were not loaded."""
@@ -72,4 +72,6 @@ class LoadBook:
 
     def _close(self, job: LoadJob, end: LoadEnd) -> None:
         self._ended.append(end)
-        self._failed.update(job.block_ids[end.outcome.loaded_blocks :])
+        # No request has the blocks of a prefetch, so that none computes them.
+        if not job.prefetch:
+            self._failed.update(job.block_ids[end.outcome.loaded_blocks :])

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import takewhile
 
 from kvstore.backends.backend import KvBackend
 from kvstore.connector.domain_keys import Domain, DomainKeys
 from kvstore.keys.payload_key import PayloadFormat
+from kvstore.tiers.block_facts import BlockFacts
 from kvstore.transfer.connection import PeerError
 from kvstore.transfer.frames import MAX_KEYS
 
@@ -15,16 +17,17 @@ _THREADS = 2
 
 
 class NodeLookup:
-    """Pending queries. Mutable state: `_asked`, request → its pending answer and deadline."""
+    """Pending queries. Mutable state: `_asked` and `_named`, request → its pending answer and deadline."""
 
     def __init__(self, backend: KvBackend, timeout_s: float, payload_format: PayloadFormat) -> None:
         self._backend, self._timeout_s = backend, timeout_s
-        self._keys = DomainKeys(payload_format)
+        self._format, self._keys = payload_format, DomainKeys(payload_format)
         self._threads = ThreadPoolExecutor(_THREADS, "kv-lookup")
         self._asked: dict[str, tuple[Future[int], float]] = {}
+        self._named: dict[str, tuple[Future[list[bytes]], float]] = {}
 
     def __len__(self) -> int:
-        return len(self._asked)
+        return len(self._asked) + len(self._named)
 
     def blocks(self, request_id: str, domain: Domain, chain_hashes: Sequence[bytes], now: float) -> int | None:
         """Return how many leading blocks the node holds, 0 on timeout, None while the answer is pending."""
@@ -40,11 +43,26 @@ class NodeLookup:
             return answer.result()
         return None if now < ends_at else 0
 
+    def chain(self, request_id: str, domain: Domain, routing_keys: Sequence[int], now: float) -> list[bytes] | None:
+        """Return the engine's hashes of the leading blocks that the node holds, None while the answer is pending.
+
+        Empty after the timeout. `routing_keys` are the gateway's, from the prompt's beginning.
+        """
+        asked = self._named.get(request_id)
+        if asked is None:
+            answer = self._threads.submit(self._chain, domain, list(routing_keys[:MAX_KEYS]))
+            self._named[request_id] = (answer, now + self._timeout_s)
+            return None
+        answer, ends_at = asked
+        if answer.done():
+            return answer.result()
+        return None if now < ends_at else []
+
     def forget(self, request_id: str) -> None:
-        """Drop the answer of this request."""
-        asked = self._asked.pop(request_id, None)
-        if asked is not None:
-            asked[0].cancel()
+        """Drop the answers of this request."""
+        for asked in (self._asked.pop(request_id, None), self._named.pop(request_id, None)):
+            if asked is not None:
+                asked[0].cancel()
 
     def close(self) -> None:
         """Send no more queries, and close the connections."""
@@ -58,3 +76,22 @@ class NodeLookup:
         except (PeerError, TimeoutError):
             return 0
         return next((index for index, known in enumerate(there) if not known), len(there))
+
+    def _chain(self, domain: Domain, routing_keys: list[int]) -> list[bytes]:
+        try:
+            facts = self._backend.describe(routing_keys)
+        except (PeerError, TimeoutError):
+            return []
+        # In this thread, other names may be computed at the same time: the table of names is not shared.
+        names = DomainKeys(self._format)
+        # Only payloads of this engine's format, adapter, and salt: no other bytes fit its blocks.
+        ours = {item.routing_key: item.chain_hash for item in facts if _is_ours(names, domain, item)}
+        leading = takewhile(ours.__contains__, routing_keys)
+        return [ours[key] for key in leading]
+
+
+def _is_ours(names: DomainKeys, domain: Domain, facts: BlockFacts) -> bool:
+    try:
+        return names.keys(domain, [facts.chain_hash]) == [facts.key]
+    except ValueError:
+        return False

@@ -15,6 +15,7 @@ import msgspec
 from kvstore.connector.connector_settings import ConnectorSettings
 from kvstore.connector.domain_keys import Domain
 from kvstore.connector.engine_params import FIELD, KvOutcome, LoadInstruction, order_in
+from kvstore.connector.engine_prefetch import EnginePrefetch
 from kvstore.connector.load_estimate import LoadEstimate
 from kvstore.connector.step_messages import LoadJob, SaveJob, StepJobs, StepReport
 from kvstore.keys.block_keys import continued_keys
@@ -93,6 +94,16 @@ class BlockLookup(Protocol):
         """Drop the answer of this request."""
 
 
+class BlockNames(Protocol):
+    """Finds the engine's hashes of blocks on its node, in the background."""
+
+    def chain(self, request_id: str, domain: Domain, routing_keys: Sequence[int], now: float) -> list[bytes] | None:
+        """Return the hashes of the leading blocks with these keys, None while the answer is pending."""
+
+    def forget(self, request_id: str) -> None:
+        """Drop the answer of this request."""
+
+
 @dataclass(slots=True)
 class _Tracked:
     """A request in the scheduler. Mutable: its blocks, and the outcome of its order."""
@@ -134,9 +145,12 @@ class SchedulerSide:
         """Removes blocks from the engine's prefix cache."""
         self.lookup: BlockLookup | None = None
         """Lookup for requests without an order. None: they load no blocks."""
+        self.names: BlockNames | None = None
+        """Names of prefetched blocks. None: none are prefetched."""
         self.payload_bytes = 0
         """Payload size of a block as reported by the workers, 0 before the first report."""
         self.estimate = LoadEstimate()
+        self.prefetch = EnginePrefetch(settings, workers)
         self.offered = OfferedBlocks(settings.store_again_s)
         self._pinned = OfferedBlocks(settings.store_again_s)
         """Blocks offered as part of a context cache, which the node has pinned."""
@@ -172,6 +186,8 @@ class SchedulerSide:
         # A request loads once: blocks that failed are computed.
         if tracked is None or tracked.asked:
             return 0
+        if tracked.order.prefetch_rank is not None:
+            return None if self._prefetches(tracked, tracked.order.prefetch_rank, now) else 0
         # The last token is always computed, because its logits are needed.
         most = min(len(request.block_hashes), (request.num_tokens - 1) // self._block_tokens)
         tracked.load_from = computed_tokens // self._block_tokens
@@ -228,10 +244,13 @@ class SchedulerSide:
         for load in loads:
             # The blocks come from a node, so that they need no offer.
             self.offered.add(load.chain_hashes if load.layered else (), now)
+        loads += self.prefetch.take_jobs()
         for item in progress:
             tracked = self._tracked.get(item.request_id)
             if tracked is None:
                 continue
+            if item.complete:
+                self.prefetch.used(map(bytes, tracked.request.block_hashes))
             tracked.block_ids = [*([] if item.complete else tracked.block_ids), *item.block_ids]
             saves += self._to_save(tracked, item.computed_tokens, now)
         return StepJobs(tuple(loads), tuple(saves), computed_tokens)
@@ -244,6 +263,10 @@ class SchedulerSide:
         for end in report.ends:
             outcome = end.outcome
             self.estimate.end(end.request_id, outcome.loaded_bytes, outcome.seconds)
+            if end.prefetch:
+                # The blocks came from the node, so that they need no offer.
+                self.offered.add(self.prefetch.ended(end), now)
+                continue
             tracked = self._tracked.get(end.request_id) or self._ended.get(end.request_id)
             if tracked is not None:
                 self._loaded(tracked, outcome, now)
@@ -296,15 +319,27 @@ class SchedulerSide:
         None if it had no order and no load, or a quiet order.
         """
         tracked = self._tracked.pop(request_id, None)
+        prefetched = self.prefetch.finished(request_id)
         # Its blocks stay in the engine's cache, even if the client is gone.
         if tracked is not None and self._unverified:
             self._ended[request_id] = tracked
-        if self.lookup is not None:
-            self.lookup.forget(request_id)
+        for asked in (self.lookup, self.names):
+            if asked is not None:
+                asked.forget(request_id)
         if tracked is None or tracked.order.quiet or not (tracked.order.load_blocks or tracked.outcome):
             return None
-        outcome = tracked.outcome or KvOutcome(reason="late" if tracked.late else "")
+        outcome = prefetched or tracked.outcome or KvOutcome(reason="late" if tracked.late else "")
         return {FIELD: msgspec.to_builtins(outcome)}
+
+    def _prefetches(self, tracked: _Tracked, rank: int, now: float) -> bool:
+        """Return whether the request has to wait for its prefetch."""
+        name, names = tracked.request.request_id, self.names
+        keys = tracked.routing_keys[: tracked.order.load_blocks]
+
+        def chain(keys: Sequence[int]) -> Sequence[bytes] | None:
+            return () if names is None else names.chain(name, tracked.domain, keys, now)
+
+        return self.prefetch.waits(name, rank, keys, tracked.domain, chain)
 
     def _there(self, tracked: _Tracked, chain_hashes: Sequence[bytes], now: float) -> int | None:
         if tracked.ordered or self.lookup is None:

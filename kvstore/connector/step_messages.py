@@ -23,6 +23,8 @@ class LoadJob(msgspec.Struct, frozen=True, kw_only=True):
     """Blocks that arrive later are computed."""
     layered: bool = False
     """Whether this step computes the rest of the prompt, and waits for each layer."""
+    prefetch: bool = False
+    """Whether the blocks are free memory, for which no request waits."""
 
 
 class SaveJob(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,6 +58,9 @@ class LoadEnd(msgspec.Struct, frozen=True, kw_only=True):
 
     request_id: str
     outcome: KvOutcome
+    prefetch: bool = False
+    workers: int = 1
+    """Number of workers whose load has ended."""
 
 
 class StepReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,8 +80,9 @@ class StepReport(msgspec.Struct, frozen=True, kw_only=True):
         ends = {end.request_id: end for end in self.ends}
         for end in other.ends:
             known = ends.get(end.request_id)
-            if known is None or end.outcome.loaded_blocks < known.outcome.loaded_blocks:
-                ends[end.request_id] = end
+            fewer = end if known is None or end.outcome.loaded_blocks < known.outcome.loaded_blocks else known
+            workers = end.workers + (known.workers if known is not None else 0)
+            ends[end.request_id] = msgspec.structs.replace(fewer, workers=workers)
         return StepReport(
             ends=tuple(ends.values()),
             unsaved=tuple(dict.fromkeys((*self.unsaved, *other.unsaved))),

@@ -31,6 +31,7 @@ from vllm.v1.kv_cache_interface import FullAttentionSpec
 from kvstore.backends.backend import KvBackend
 from kvstore.backends.registry import BACKENDS
 from kvstore.connector.connector_settings import ConnectorSettings, adapter_revision, settings_in, weight_revision
+from kvstore.connector.engine_memory import EngineMemory
 from kvstore.connector.node_lookup import NodeLookup
 from kvstore.connector.paged_memory import PagedMemory
 from kvstore.connector.scheduler_side import SchedulerSide, progress_of
@@ -192,19 +193,22 @@ class HeadwayConnector(KVConnectorBase_V1):
 
     @override
     def bind_kv_cache_manager(self, kv_cache_manager: Any) -> None:
-        """Store how blocks of failed loads are removed from the engine's cache."""
+        """Store how blocks of failed loads are removed from the engine's cache, and where prefetches get memory."""
         super().bind_kv_cache_manager(kv_cache_manager)
         self._scheduler.evict = kv_cache_manager.evict_blocks
+        if self._settings.prefetches and kv_cache_manager.enable_caching:
+            self._scheduler.prefetch.memory = EngineMemory(kv_cache_manager.block_pool, self._block_tokens)
 
     @override
     def set_xfer_handshake_metadata(self, metadata: dict[int, KVConnectorHandshakeMetadata]) -> None:
         """Store the format of the workers' blocks."""
         described = metadata[0]
         self._scheduler.payload_bytes = described.payload_bytes
-        if self._settings.asks:
-            backend = self._backend(keeps=False)
-            self._lookup = NodeLookup(backend, self._settings.lookup_timeout_s, described.payload_format)
-            self._scheduler.lookup = self._lookup
+        settings = self._settings
+        if settings.asks or settings.prefetches:
+            lookup = NodeLookup(self._backend(keeps=False), settings.lookup_timeout_s, described.payload_format)
+            self._lookup, self._scheduler.names = lookup, lookup
+            self._scheduler.lookup = lookup if settings.asks else None
 
     @override
     def on_new_request(self, request: Any) -> None:

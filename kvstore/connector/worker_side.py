@@ -101,7 +101,7 @@ class WorkerSide:
         self._ends += ended
         self._failed |= failed
         failed, self._failed = self._failed, set()
-        return {item.request_id for item in ended}, failed
+        return {item.request_id for item in ended if not item.prefetch}, failed
 
     def take_report(self) -> StepReport | None:
         """Return the report to the scheduler side, None without news."""

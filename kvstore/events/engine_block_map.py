@@ -73,6 +73,11 @@ class EngineBlockMap:
             self._count(block_hash, parent)
         return keys
 
+    def named(self, block_hashes: Sequence[int | bytes], keys: Sequence[int]) -> None:
+        """Record blocks whose keys the engine has stated."""
+        for block_hash, key in zip(block_hashes, keys, strict=True):
+            self._count(block_hash, key)
+
     def stored_media(self, event: BlockStored, media: Sequence[Sequence[Medium]], seed: int) -> list[int]:
         """Return the keys of the media in the event's blocks in order. Blocks after them get no key."""
         keys: list[int] = []

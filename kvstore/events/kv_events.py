@@ -324,7 +324,8 @@ def _check(event: KvEvent) -> None:
     if isinstance(event, BlockStored):
         expected: Any = len(event.block_hashes) * event.block_size
         # Below engine memory token ids may be missing, and sparse groups list fewer hashes (vllm#44451).
-        is_keyed = in_engine_memory(event) and event.is_dense
+        # Blocks that their engine prefetched have our keys instead (kvstore.events.node_blocks).
+        is_keyed = in_engine_memory(event) and event.is_dense and bool(event.token_ids or not event.extra_keys)
         if is_keyed and (event.block_size < 1 or len(event.token_ids) != expected):
             raise UnreadableEventError(
                 f"{len(event.token_ids)} token ids do not fill {len(event.block_hashes)} blocks of {event.block_size}"

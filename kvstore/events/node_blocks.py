@@ -4,7 +4,7 @@ Block hashes belong to the engines and mean nothing to a gateway that never saw 
 removed, is accompanied by ["headway", routing key, payload id]: the gateway's own 64-bit key of the block, and the
 first 64 bits of the payload's key, which distinguish the payloads of one block (from several ranks, or in several
 formats). A listener therefore needs no map from hashes: it keeps the set of (payload id, medium) of each routing key,
-and a block is held as long as that set is not empty.
+and a block is held as long as that set is not empty. Engines name prefetched blocks in the same way.
 """
 
 from __future__ import annotations
@@ -44,6 +44,12 @@ def node_blocks(event: BlockStored | BlockRemoved) -> list[NodeBlock]:
         for key in event.extra_keys or ()
         if isinstance(key, list | tuple) and len(key) == _FIELDS and key[0] == TAG and _are_keys(key[1], key[2])
     ]
+
+
+def named_keys(event: BlockStored) -> list[int]:
+    """Return the routing keys of blocks that their engine has prefetched, so that their event has no token ids."""
+    named = [] if event.token_ids else [block.routing_key for block in node_blocks(event)]
+    return named if len(named) == len(event.block_hashes) else []
 
 
 def _are_keys(routing_key: Any, payload: Any) -> bool:

@@ -47,6 +47,8 @@ class StoredAdvisory(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     moved_blocks: int = 0
     moved_bytes: int = 0
     move_s: float = 0.0
+    engine_blocks: int = 0
+    """Blocks prefetched into the engine's own memory."""
 
 
 class AdvisedSessions:

@@ -41,6 +41,9 @@ class CallGraph(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Number of calls of each agent in the learning data."""
 
 
+NO_AGENTS = CallGraph({})
+
+
 class AgentCall(msgspec.Struct, frozen=True, gc=False):
     """One call of an agent."""
 

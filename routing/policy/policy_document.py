@@ -145,6 +145,15 @@ class RoutingPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             group="Dispatch",
         ),
     ] = "off"
+    engine_prefetch: Annotated[
+        bool,
+        about(
+            "Prefetch into engines",
+            "After an advisory, the reserved engine also loads the session's blocks from its node into free memory, "
+            "which it can drop. Requires the Headway connector in vLLM.",
+            group="Dispatch",
+        ),
+    ] = False
     bottleneck_s: Annotated[
         float,
         about(

@@ -216,9 +216,10 @@ class EngineRuntime:
         self._schedule()
         return done
 
-    def take_in(self, keys: Sequence[int], tokens: array[int], salt: str) -> int:
-        """Put leading blocks from a node into the cache and publish them; return how many are then held."""
+    def take_in(self, keys: Sequence[int], tokens: array[int], salt: str, more: Sequence[KvEvent] = ()) -> int:
+        """Put leading blocks from a node into the cache, publish them and `more`; return how many are then held."""
         self._received(keys, tokens, self._catch_up(), salt)
+        self._outbox += more
         if self._outbox:
             self._publish()
         self._schedule()
@@ -421,8 +422,7 @@ class EngineRuntime:
         self._outbox.append(stored)
 
     def _span(self, tokens: array[int], first: int, end: int) -> list[int]:
-        size = self.settings.profile.block_tokens
-        return tokens[first * size : end * size].tolist()
+        return tokens[first * (size := self.settings.profile.block_tokens) : end * size].tolist()
 
     def _extra_keys(
         self, positions: Sequence[int], salt: str, lora: str, media: tuple[PlacedMedium, ...]

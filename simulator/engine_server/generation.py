@@ -247,9 +247,15 @@ class Generation:
         store, model = self._runtime.store, self._runtime.model
         if order is None or store is None:
             return _NOTHING
+        profile, salt = self._settings.profile, body.cache_salt or ""
+        if order.prefetch_rank is not None:
+            outcome = await while_connected(receive, store.prefetch(order, salt))
+            self._runtime.take_in((), tokens, salt, store.prefetched.take_events())
+            return _Loaded(outcome)
         order = msgspec.structs.replace(order, load_blocks=min(order.load_blocks, len(keys)))
         held = model.held_blocks(keys)
-        profile, salt = self._settings.profile, body.cache_salt or ""
+        if came := store.use_prefetched(tokens, held, salt):
+            held = self._runtime.take_in(keys[: held + came], tokens, salt, store.prefetched.take_events())
         hits = (profile.hit_tokens(len(tokens), blocks) for blocks in (held, max(held, order.load_blocks)))
         without, with_load = (profile.prefill_s(len(tokens), hit) for hit in hits)
         # A load that takes longer than computing the same blocks would delay the answer.

@@ -279,8 +279,13 @@ def test_without_an_order_an_engine_hits_the_blocks_of_its_local_node(
     assert (first.cached, second.cached) == (0, BLOCKS * BLOCK_TOKENS)
 
 
-def test_blocks_are_copied_whole_in_every_form() -> None:
-    command = [PYTHON, "-m", "tests.vllm.paged_memory_check"]
+@pytest.mark.parametrize(
+    "check",
+    ["paged_memory_check", "engine_memory_check"],
+    ids=["blocks in every form", "prefetched blocks in the pool"],
+)
+def test_blocks_are_handled_as_the_engine_does(check: str) -> None:
+    command = [PYTHON, "-m", f"tests.vllm.{check}"]
     done = subprocess.run(
         command, cwd=ROOT, env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True, check=False
     )

@@ -25,7 +25,7 @@ PAGES = (
     "/fleet/engines/engine-e-02", "/engines", "/engines?engine=engine-e-02", "/engines?q=e-9", "/engines/live",
     "/requests",
     "/policies", "/policies/pool-0", "/access/keys", "/access/people", "/access/sessions", "/access/tenants",
-    "/access/you", "/audit", "/jobs", "/cache/store",
+    "/access/you", "/audit", "/jobs", "/cache/store", "/cache/agents",
     "/regions/sovereignty", "/engines/services", "/regions/capacity", "/regions",
     "/advice", "/advice/record", "/usage", "/savings", "/usage/budgets", "/usage/prices",
     "/objectives", "/notifications", "/notifications/rules", "/notifications/channels", "/notifications/routes",

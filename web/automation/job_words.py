@@ -21,6 +21,7 @@ _TITLES = {
     "savings": "Savings",
     "capacity": "Read the demand for capacity",
     "sovereignty_cost": "Simulate sovereignty rules",
+    "call_graph": "Learn the call graph",
     "canary": "Evaluate canaries",
     "holdback": "Compare with the holdback",
     "prefill_decode": "Prefill/decode ratio",

@@ -104,6 +104,7 @@ NAVIGATION = (
                     ("locality", "Locality", "/cache"),
                     ("store", "KV store", "/cache/store"),
                     ("moves", "Moves and advisories", "/cache/moves"),
+                    ("agents", "Agents", "/cache/agents"),
                 ),
             ),
             NavigationItem(

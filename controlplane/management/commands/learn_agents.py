@@ -1,4 +1,4 @@
-"""`manage.py learn_agents`: derives the call graph of agents from the request log, as a file for gateways."""
+"""`manage.py learn_agents`: derives the call graph of agents from the request log, as a file."""
 
 from __future__ import annotations
 
@@ -10,21 +10,8 @@ import msgspec
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from typing_extensions import override
 
-from controlplane.request_log.store.segments import recorded_traffic
-from routing.advisories.call_graph import AgentCall, CallGraph, learn_call_graph
-
-
-def recorded_call_graph(begin: float, end: float, pool: str = "") -> CallGraph:
-    """Return the graph of the calls recorded in [begin, end), in unix seconds, in all pools or in one pool.
-
-    Raises ValueError if there are implausibly many agent names.
-    """
-    rows = recorded_traffic(begin, end)
-    return learn_call_graph(
-        AgentCall(f"{row.tenant} {row.workflow}", row.agent, row.arrived_at)
-        for row in rows
-        if row.agent and row.workflow and pool in ("", row.pool)
-    )
+from controlplane.request_log.call_graph import recorded_call_graph
+from routing.advisories.call_graph import CallGraph
 
 
 class Command(BaseCommand):
@@ -36,7 +23,7 @@ class Command(BaseCommand):
     @override
     def add_arguments(self, parser: CommandParser) -> None:
         """Declare the options."""
-        parser.add_argument("--out", type=Path, help="file for the call graph; name it in HEADWAY_CALL_GRAPH")
+        parser.add_argument("--out", type=Path, help="file for the graph, the body of PUT /api/v1/call_graph")
         parser.add_argument("--hours", type=float, default=24.0, help="hours of the log to read (default: 24)")
         parser.add_argument("--pool", default="", help="id of one pool (default: all)")
 
@@ -52,7 +39,7 @@ class Command(BaseCommand):
             raise CommandError("No recorded request names an agent: send the headers x-agent and x-workflow-id.")
         self.stdout.write("\n".join(_lines(graph)))
         if options["out"] is not None:
-            options["out"].write_bytes(msgspec.json.format(msgspec.json.encode(graph)) + b"\n")
+            options["out"].write_bytes(msgspec.json.format(msgspec.json.encode({"agents": graph.agents})) + b"\n")
 
 
 def _lines(graph: CallGraph) -> list[str]:

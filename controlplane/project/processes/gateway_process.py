@@ -20,8 +20,6 @@ from gateway.base.json_log import logging_settings
 from gateway.base.peer_settings import peer_settings
 from gateway.base.settings import EngineLimits, GatewaySettings
 from gateway.bus.redis_bus import RedisBus
-from gateway.requests.advisories.agent_advisor import VARIABLE as CALL_GRAPH
-from gateway.requests.advisories.agent_advisor import read_call_graph
 from gateway.server.http.edge import EdgeSettings
 from gateway.server.http.pages_relay import PagesRelay
 from gateway.server.process.tuning import use_short_slices
@@ -57,7 +55,6 @@ def main() -> int:
                 engine_bearer=child.engine_bearer,
                 kv_access=node_access(os.environ, time.time),
                 peers=peer_settings(os.environ),
-                call_graph=read_call_graph(os.environ.get(CALL_GRAPH, "")),
                 decisions_kept_per_s=float(child.decisions_per_s),
                 recording=child.recording,
                 first_probe_s=_FIRST_PROBE_S,

@@ -20,6 +20,8 @@ def what_was_announced(stored: StoredDecision) -> str:
         words += f" Its session's KV ({blocks}) moved {strong(way)} in {duration(advisory.move_s)}."
     elif advisory.outcome == LATE:
         words += f" Its session's KV was still moving {_way(advisory.held_by, advisory.moved_to)}."
+    if advisory.engine_blocks:
+        words += f" Its engine had prefetched {strong(count(advisory.engine_blocks, 'block'))} into its own memory."
     if advisory.outcome == OVERRULED:
         words += " By then the reserved engine was unavailable, or another one was clearly cheaper."
     return words

@@ -123,7 +123,8 @@ class MoveScheduler:
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
     ) -> None:
-        self._nodes, self._metrics, self._clock, self._wall = nodes, metrics, clock, wall
+        self._nodes, self._clock, self._wall = nodes, clock, wall
+        self.metrics = metrics
         self._mover: Mover = mover or BlockMover(access)
         self.book = MoveLedger(nodes.holdings.holds, self._judged)
         self.freed = FreedCopies()
@@ -175,7 +176,7 @@ class MoveScheduler:
         """
         home, holder = link
         for row, tokens in self.book.loaded(holder, keys[first:]):
-            self._metrics.kv_move_saved_tokens.inc(row.planner, amount=float(tokens))
+            self.metrics.kv_move_saved_tokens.inc(row.planner, amount=float(tokens))
             if row.planner == ADVISORY and self.listener is not None:
                 self.listener.used(row, tokens)
         now = self._clock()
@@ -225,6 +226,10 @@ class MoveScheduler:
             waiting[order.move.target] = waiting.get(order.move.target, 0.0) + order.move.seconds
         return waiting
 
+    def holds(self, node: str, keys: Sequence[int]) -> bool:
+        """Return whether a node holds the first of these blocks."""
+        return bool(keys) and self._nodes.holdings.holds(node, keys[0])
+
     def sweep(self) -> None:
         """Judge copies, and drop an unused one. Call it about every second."""
         now = self._clock()
@@ -264,7 +269,7 @@ class MoveScheduler:
         del self._orders[order.destination]
         for request_id in order.wanted_by:
             self._of_request.pop(request_id, None)
-        self._metrics.kv_moves.inc(order.move.planner, DROPPED)
+        self.metrics.kv_moves.inc(order.move.planner, DROPPED)
         if order.move.planner == ADVISORY and self.listener is not None:
             self.listener.dropped(order.asked_by)
 
@@ -305,7 +310,7 @@ class MoveScheduler:
             outcome=outcome,
         )
         if came or outcome != MOVED:
-            self._metrics.kv_moves.inc(move.planner, outcome)
+            self.metrics.kv_moves.inc(move.planner, outcome)
             if move.planner == SHRINK:
                 self.book.report(self.freed.went(row, came, now))
             else:
@@ -354,7 +359,7 @@ class MoveScheduler:
     def _judged(self, row: KvMoveRow) -> None:
         useful = row.worth == USEFUL
         if not useful:
-            self._metrics.kv_move_useless.inc(row.planner)
+            self.metrics.kv_move_useless.inc(row.planner)
         for planner, trust in self.trust.items():
             if planner == row.planner:
                 trust.judged(useful)

@@ -256,13 +256,13 @@ class VllmAdapter:
         if paused:
             raise EnginePausedError("it is paused")
 
-    async def generate_one(self) -> None:
-        """Return after the engine has answered a one-token request, else raise an error with the reason."""
-        await self._prefill("1", "a request of one token", timeout_s=TRIAL_S, limit=MAX_ANSWER_BYTES)
+    async def generate_one(self, timeout_s: float = TRIAL_S, **more: Any) -> bytes:
+        """Return the engine's answer to a one-token request with these fields; else raise an error with the reason."""
+        return await self._prefill("1", "a request of one token", timeout_s=timeout_s, limit=MAX_ANSWER_BYTES, **more)
 
-    async def _prefill(self, prompt: str, what: str, *, timeout_s: float, limit: int) -> bytes:
+    async def _prefill(self, prompt: str, what: str, *, timeout_s: float, limit: int, **more: Any) -> bytes:
         """Return the engine's one-token answer to the prompt, or the embedding if the model generates no tokens."""
-        body: dict[str, Any] = {"model": self._served_model, "prompt": prompt, "max_tokens": 1, "temperature": 0}
+        body = {"model": self._served_model, "prompt": prompt, "max_tokens": 1, "temperature": 0, **more}
         try:
             return await self._post("/v1/completions", body, what, timeout_s, limit)
         except EngineAnswerError as error:

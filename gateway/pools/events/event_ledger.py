@@ -27,6 +27,7 @@ from kvstore.events.kv_events import (
     in_engine_memory,
     tier_of,
 )
+from kvstore.events.node_blocks import named_keys
 from kvstore.index.cache_tails import FULL, NO_TAIL, Tail
 from routing.values.counted import count
 
@@ -357,6 +358,9 @@ class EventLedger:
             self._apply_below(event)
         elif isinstance(event, BlockStored) and not self._groups.is_primary(event):
             self._pass_on(self._groups.other_stored(event))
+        elif isinstance(event, BlockStored) and (named := named_keys(event)):
+            self.blocks.named(event.block_hashes, named)
+            self._sink.stored(named)
         elif isinstance(event, BlockStored):
             self._hides_adapters = self._hides_adapters or hides_adapter(event)
             event = self._take_media(event)

@@ -31,6 +31,7 @@ from gateway.contracts.advisory import (
 from gateway.contracts.kv_move import MOVED, USELESS, KvMoveRow
 from gateway.pools.pool.request_listener import RequestListener
 from gateway.requests.advisories.advisory_tally import AdvisoryTally
+from gateway.requests.advisories.engine_prefetches import EnginePrefetches, EnginePrefetchOrder
 from gateway.requests.advisories.open_advisory import ASKED, CAME, FAILED, OpenAdvisory
 from gateway.requests.advisories.session_table import KnownSession, SessionTable
 from gateway.requests.advisories.source_limits import SourceLimits
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from gateway.kv.moves.kv_moves import MoveScheduler
     from gateway.pools.pool.live_pool import LivePool
     from gateway.pools.pool.recent_decisions import DecisionRecord
+    from kvstore.connector.engine_params import KvOutcome
 
 LEAD_S = 6.9
 """Expected lead in seconds if the sender states none: the median of the study's conversations."""
@@ -89,6 +91,7 @@ class Advisories(RequestListener):
         self._of_move: OrderedDict[str, SourceTally] = OrderedDict()
         self._leads: OrderedDict[str, float] = OrderedDict()
         self._outcomes: OrderedDict[str, StoredAdvisory] = OrderedDict()
+        self.prefetches = EnginePrefetches(pools, orders.metrics, self._prefetched)
         orders.listener = self
 
     def __len__(self) -> int:
@@ -256,6 +259,8 @@ class Advisories(RequestListener):
             if opened is not None and opened.moved_to == row.target:
                 opened.move = CAME if row.outcome == MOVED else FAILED
                 opened.moved_blocks, opened.moved_bytes, opened.move_s = row.blocks, row.bytes, row.seconds
+                if opened.move == CAME:
+                    self._prefetch(opened)
 
     def dropped(self, asked_by: Set[str]) -> None:
         """Record that a move was dropped before it began, in favor of other moves."""
@@ -310,7 +315,35 @@ class Advisories(RequestListener):
             self._orders.left_queue(_name(advisory.tenant_id, advisory.session_id))
         if advised.staging is not None and known.spurious < SPURIOUS_IN_A_ROW:
             self._stage(opened, advised.staging, pool, now)
+        if opened.move != ASKED and known.spurious < SPURIOUS_IN_A_ROW:
+            self._prefetch(opened)
         return opened
+
+    def _prefetch(self, opened: OpenAdvisory) -> None:
+        """Let the engine load what its own node holds, if the policy sets this and the source is trusted."""
+        advisory, now = opened.advisory, self._clock()
+        tenant, session, source = advisory.tenant_id, advisory.session_id, advisory.source
+        pool, known = self._pools.get(opened.pool_id), self.sessions.get(tenant, session)
+        if pool is None or known is None or not pool.entry.policy.engine_prefetch:
+            return
+        home = pool.loads.learned.homes.get(opened.engine_id)
+        # A move's blocks are there, although the node's events may not have arrived yet.
+        held = home is not None and (opened.move == CAME or self._orders.holds(home, known.keys))
+        if not held or self.limits.trust(tenant, source, now).backs_off:
+            return
+        rank = self.limits.rank(tenant, source, advisory.priority, now)
+        keys = tuple(known.keys[: known.tokens // pool.entry.block_tokens])
+        name = _name(tenant, session)
+        order = EnginePrefetchOrder(name, tenant, opened.pool_id, opened.engine_id, keys, rank, opened.expected_s)
+        self.prefetches.ask(order)
+
+    def _prefetched(self, order: EnginePrefetchOrder, outcome: KvOutcome) -> None:
+        """Record what an engine has prefetched."""
+        opened = self._open.get(order.name)
+        if opened is not None and opened.engine_id == order.engine_id:
+            opened.engine_blocks = outcome.loaded_blocks
+            advisory = opened.advisory
+            self.tally.source(opened.pool_id, advisory.tenant_id, advisory.source).engine_bytes += outcome.loaded_bytes
 
     def _stage(self, opened: OpenAdvisory, staging: Staging, pool: LivePool, now: float) -> None:
         """Request the move of blocks if the source is trusted and the move limits allow it."""
@@ -336,6 +369,7 @@ class Advisories(RequestListener):
         """Record a session's request; return the advisory's effect on it."""
         now, session = self._clock(), (request.tenant_id, request.session_id)
         opened = self._open.pop(_name(*session), None)
+        self.prefetches.cancel(_name(*session))
         if request.keys:
             engine_id, tokens = decision.engine_id, request.prompt_tokens
             self.sessions.note(*session, decision.pool_id, engine_id, request.keys, tokens, now)
@@ -359,6 +393,7 @@ class Advisories(RequestListener):
     def _end(self, name: str, outcome: str, now: float) -> None:
         """End an advisory that no request followed."""
         opened = self._open.pop(name)
+        self.prefetches.cancel(name)
         tenant, session = opened.advisory.tenant_id, opened.advisory.session_id
         self._count(opened.advisory, opened.pool_id, outcome)
         pool = self._pools.get(opened.pool_id)

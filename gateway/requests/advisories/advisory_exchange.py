@@ -43,8 +43,9 @@ class AdvisoryExchange:
         self._unsubscribe = subscribe_on_loop(self._bus, PEER_TOPIC, self._take)
 
     def stop(self) -> None:
-        """Cancel the subscription."""
+        """Cancel the subscription, and end prefetches."""
         self._unsubscribe()
+        self.advisories.prefetches.stop()
 
     def tick(self) -> None:
         """End expired advisories, and publish counts to the console at intervals."""

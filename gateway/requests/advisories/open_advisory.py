@@ -29,6 +29,8 @@ class OpenAdvisory(msgspec.Struct):
     moved_blocks: int = 0
     moved_bytes: int = 0
     move_s: float = 0.0
+    engine_blocks: int = 0
+    """Blocks that its engine has prefetched into its own memory."""
 
     @property
     def state(self) -> str:
@@ -53,4 +55,5 @@ class OpenAdvisory(msgspec.Struct):
             self.moved_blocks,
             self.moved_bytes,
             self.move_s,
+            self.engine_blocks,
         )

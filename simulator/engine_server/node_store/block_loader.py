@@ -79,9 +79,15 @@ class SimulatedBlockLoader:
         self._closed = Event()
 
     def load(self, wanted: BlockLoading, clock: Callable[[], float] = time.monotonic) -> KvOutcome:
+        """Fetch a prompt's blocks; see `fetch`."""
+        hashes = chain_hashes(wanted.tokens, self._payloads.block_tokens, wanted.end)[wanted.held :]
+        return self.fetch(hashes, wanted, clock)
+
+    def fetch(
+        self, hashes: Sequence[bytes], wanted: BlockLoading, clock: Callable[[], float] = time.monotonic
+    ) -> KvOutcome:
         """Fetch blocks piece by piece until one is missing or the time limit is reached."""
         began = clock()
-        hashes = chain_hashes(wanted.tokens, self._payloads.block_tokens, wanted.end)[wanted.held :]
         holder, came, reason = "", 0, ""
         while came < len(hashes) and not reason:
             if self._closed.is_set() or clock() - began > wanted.budget_s:

@@ -14,12 +14,15 @@ import msgspec
 
 from kvstore.connector.engine_params import KvOutcome, LoadInstruction
 from kvstore.keys.keyring import Keyring
+from kvstore.tiers.block_facts import BlockFacts
 from kvstore.transfer.connection import PeerError
 from kvstore.transfer.connection_pool import split_address
+from kvstore.transfer.frames import MAX_KEYS, Describe, PageOf
 from kvstore.transfer.transfer_client import TransferClient, TransferSettings
 from simulator.engine_server.node_store.block_loader import BlockLoading, LoadCounts, ScaledLink, SimulatedBlockLoader
 from simulator.engine_server.node_store.block_saver import ComputedBlocks, SaveCounts, SimulatedBlockSaver
-from simulator.engine_server.node_store.payloads import Payloads
+from simulator.engine_server.node_store.payloads import Payloads, chain_hashes
+from simulator.engine_server.node_store.prefetched import PrefetchedBlocks
 
 if TYPE_CHECKING:
     from simulator.engine_server.settings import EngineSettings
@@ -41,6 +44,8 @@ class NodeStoreSettings(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     """The engine's name in the nodes' counts."""
     bytes_per_token: int = 1024
+    blocks: int = 0
+    """Blocks of the engine's memory."""
     link_bytes_per_s: float = 0.0
     """Scaled rate to other nodes, in bytes per second; 0 for the machine's rate."""
 
@@ -53,7 +58,8 @@ class NodeStore:
         self._own_host, _ = split_address(settings.node)
         limits = TransferSettings(timeout_s=_SILENCE_S)
         self._client = TransferClient(settings.keyring, time.monotonic, None, limits, settings.name)
-        payloads = Payloads(model, block_tokens, settings.bytes_per_token)
+        self._payloads = payloads = Payloads(model, block_tokens, settings.bytes_per_token)
+        self.prefetched = PrefetchedBlocks(settings.blocks, block_tokens)
         self._saver = SimulatedBlockSaver(self._client, settings.node, payloads)
         self._loader = SimulatedBlockLoader(
             self._client, settings.node, payloads, ScaledLink(settings.link_bytes_per_s)
@@ -99,6 +105,40 @@ class NodeStore:
         except TimeoutError:
             return KvOutcome(seconds=time.monotonic() - began, reason="late")
 
+    async def prefetch(self, order: LoadInstruction, salt: str) -> KvOutcome:
+        """Load the order's blocks from the engine's own node into memory that no request uses yet."""
+        loop, kept = asyncio.get_running_loop(), self.prefetched
+        facts = await loop.run_in_executor(self._threads, self._described, order, salt)
+        new = kept.lacking(order, facts)
+        if not new:
+            return KvOutcome(reason="" if facts else "missing")
+        wanted = BlockLoading(
+            tokens=array("I"), held=0, end=len(new), salt=salt, holders=[self._node], budget_s=_SILENCE_S
+        )
+        hashes = [item.chain_hash for item in new]
+        outcome = await loop.run_in_executor(self._threads, self._loader.fetch, hashes, wanted)
+        kept.keep(new[: outcome.loaded_blocks], order.prefetch_rank or 0)
+        return outcome
+
+    def _described(self, order: LoadInstruction, salt: str) -> list[BlockFacts]:
+        """Return the node's facts of the order's blocks that this engine can use."""
+        names = self._payloads.keys(salt)
+        try:
+            page = self._client.call(
+                self._node, Describe(list(order.routing_keys()[: min(order.load_blocks, MAX_KEYS)]))
+            )
+        except (PeerError, TimeoutError):
+            return []
+        blocks = page.blocks if isinstance(page, PageOf) else []
+        return [facts for facts, _ in blocks if facts.chain_hash and names.key(facts.chain_hash) == facts.key]
+
+    def use_prefetched(self, tokens: array[int], held: int, salt: str) -> int:
+        """Return how many blocks of a prompt after the held ones were prefetched. The prompt then has them."""
+        if not self.prefetched:
+            return 0
+        hashes = chain_hashes(tokens, self._block_tokens, len(tokens) // self._block_tokens)
+        return self.prefetched.use([self._payloads.keys(salt).key(item) for item in hashes[held:]])
+
     def settled(self, timeout_s: float) -> bool:
         """Block until all queued blocks are stored; return False on timeout."""
         return self._saver.settled(timeout_s)
@@ -130,6 +170,7 @@ def node_store(settings: EngineSettings) -> NodeStore | None:
         keyring=settings.kv_keyring,
         name=f"{settings.host}:{settings.port}",
         bytes_per_token=settings.kv_bytes_per_token,
+        blocks=profile.num_blocks,
         # Model time runs `time_scale` times as fast as real time, and so does the model's link.
         link_bytes_per_s=profile.link_bytes_per_s * settings.kv_scale * settings.time_scale,
     )

@@ -29,7 +29,7 @@ def test_counts_of_several_gateways_add_up() -> None:
     assert (source.received, source.outcomes, source.bytes_moved) == (10, {"useful": 6, "spurious": 2}, 4096)
     assert (pool.advised, pool.sessions, pool.rule) == (6, 200, "gated")
     page = shown(advisory_table(totals, {"demo": "Demo"}, {"key-1": "chat backend"}))
-    assert "chat backend acme Demo 10 6 75.0 % 0 0 2 0 4.00 KiB 2.00 KiB useless 1.0k" in page
+    assert "chat backend acme Demo 10 6 75.0 % 0 0 2 0 4.00 KiB 2.00 KiB useless 0 B 1.0k" in page
     assert "Demo gated" in page
     assert "100 ms 200 ms 6 / 20" in page
 

@@ -1,4 +1,4 @@
-"""The latency of SYMPHONY's abstract, with seeds that no earlier run used."""
+"""The latency of SYMPHONY's abstract, and requests at its highest load, with seeds that no earlier run used."""
 
 from __future__ import annotations
 
@@ -7,11 +7,16 @@ from bench.evidence.store import Result
 
 SEEDS = (21, 22)
 USERS = (256,)
+BUSIEST = 1024
+"""Users at which §4.2 compares requests."""
 
 
 def asked() -> list[Case]:
     """Return all cases."""
-    return cases(("recompute", "symphony", "ours"), USERS)
+    return [
+        *cases(("recompute", "symphony", "ours"), USERS),
+        *cases(("sticky", "migrate", "symphony", "ours"), (BUSIEST,)),
+    ]
 
 
 def measure(jobs: int) -> Result:

@@ -36,13 +36,14 @@ METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 MONEY = ("budgets", "prices")
 WATCHES = ("notification_channels", "notification_routes", "objectives")
 ACCESS = ("tenants", "keys", "people", "group_grants")
-ADMIN_NOUNS = ("sovereignty", "services", "regions", "pools", *ACCESS, *MONEY, *WATCHES)
+ADMIN_NOUNS = ("sovereignty", "call_graph", "services", "regions", "pools", *ACCESS, *MONEY, *WATCHES)
 WHOLE_FLEET = (
     "sovereignty",
     "services",
     *ACCESS,
     "kv_nodes",
     "kv_moves",
+    "call_graph",
     *MONEY,
     "notifications",
     *WATCHES,

@@ -65,7 +65,8 @@ class LoadingEngine(ScriptedEngine):
         await self.free.wait()
         outcome = await asyncio.to_thread(self._loaded, order)
         self.outcomes.append(outcome)
-        await asyncio.to_thread(self._kept, order)
+        if order.prefetch_rank is None:
+            await asyncio.to_thread(self._kept, order)
         said = {} if self.silent or order.quiet else {PARAMS: {FIELD: _fields(outcome)}}
         if body[PARAMS].get("do_remote_decode") and self.hands_over:
             said = {PARAMS: {**said.get(PARAMS, {}), "remote_url": self.url}}
@@ -90,7 +91,8 @@ class LoadingEngine(ScriptedEngine):
             return KvOutcome()
         keys = order.routing_keys()[: order.load_blocks]
         began = time.monotonic()
-        payloads = self._client.get(order.holders, [Wanted(payload_key(key)) for key in keys]).blocks
+        holders = order.holders if order.prefetch_rank is None else [self.node]
+        payloads = self._client.get(holders, [Wanted(payload_key(key)) for key in keys]).blocks
         blocks = next((number for number, block in enumerate(payloads) if block is None), len(payloads))
         for key, block in zip(keys, payloads[:blocks], strict=False):
             assert block is not None
@@ -101,7 +103,7 @@ class LoadingEngine(ScriptedEngine):
             loaded_blocks=blocks,
             loaded_bytes=blocks * BLOCK_BYTES,
             seconds=seconds,
-            holder=order.holders[0] if blocks else "",
+            holder=holders[0] if blocks else "",
             reason=reason,
         )
 

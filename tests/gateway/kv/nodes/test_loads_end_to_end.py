@@ -20,6 +20,7 @@ from gateway.gateway import SNAPSHOT_TOPIC
 from gateway.reports.decision_recorder import current_decision
 from kvstore.node.node_manager import NodeManager
 from kvstore.transfer.shared_secret import NodeAccess
+from routing.advisories.call_graph import NO_AGENTS
 from routing.policy.policy_document import PrefillCostDocument, RoutingPolicy, Stage
 from routing.values import reasons
 from tests.gateway.kv.nodes.loading_engine import BLOCK_BYTES, LoadingEngine
@@ -103,8 +104,8 @@ async def serving(
     engines = {f"engine-{number}": LoadingEngine(nodes[name].address) for number, name in enumerate(homes)}
     first, second = engines.values()
     bus = InProcessBus()
-    graph = pool.pop("call_graph", None)
-    settings = GatewaySettings(probe_interval_s=0.1, kv_access=NodeAccess(KEYRING), call_graph=graph)
+    graph = pool.pop("call_graph", NO_AGENTS)
+    settings = GatewaySettings(probe_interval_s=0.1, kv_access=NodeAccess(KEYRING))
     policy = RoutingPolicy(placement=Stage(name=placement), prefill_cost=DEAR)
     async with first, second, served([], state_dir, bus=bus, gateway_settings=settings) as gateway:
         plain = snapshot([first.url, second.url], roles=roles, **{"policy": policy, **pool})
@@ -112,7 +113,7 @@ async def serving(
             msgspec.structs.replace(item, kv_node=home) for item, home in zip(plain.engines, homes, strict=True)
         )
         fleet = Fleet(gateway, engines, msgspec.structs.replace(plain, engines=with_homes), bus)
-        fleet.publish(kv_nodes=tuple(nodes.values()))
+        fleet.publish(kv_nodes=tuple(nodes.values()), call_graph=graph)
         await until(lambda: "pool" in gateway.gateway.pools)
         await until(lambda: len(gateway.pool.accepting) == 2)
         try:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from gateway.base.settings import EventSettings
 from gateway.pools.events.event_ledger import BLIND, DEGRADED, EXACT, EventLedger
 from kvstore.events.kv_events import AllBlocksCleared, BlockRemoved, BlockStored, EventBatch, KvEvent, encode_batch
+from kvstore.events.node_blocks import extra_key
 from kvstore.keys.block_keys import token_block_keys
 from tests.gateway.pools.events.held_keys import Held
 
@@ -422,3 +423,22 @@ def test_the_index_equals_the_engines_cache_whatever_the_wire_does(
         assert held.keys == engine.keys()
         assert book.trust.grade == EXACT
     assert not book.wanted
+
+
+def test_prefetched_blocks_are_known_by_our_keys_until_they_are_removed() -> None:
+    """Their event has no token ids, because nodes store none."""
+    keys = token_block_keys(SEED, [1, 1, 2, 2, 3, 3], BLOCK)
+    names = [extra_key(item, b"12345678") for item in keys[:2]]
+    book, held, _ = whole(batch(BlockStored([11, 12], None, [], BLOCK, extra_keys=names)))
+    assert held.keys == set(keys[:2])
+    book.live(1, batch(BlockStored([13], 12, [3, 3], BLOCK)))
+    assert held.keys == set(keys), "a prompt goes on after them"
+    book.live(2, batch(BlockRemoved([12])))
+    assert held.keys == {keys[0], keys[2]}
+
+
+def test_blocks_without_token_ids_and_without_our_keys_are_ignored() -> None:
+    keys = token_block_keys(SEED, [1, 1], BLOCK)
+    names = [extra_key(keys[0], b"12345678"), None]
+    _, held, _ = whole(batch(BlockStored([11, 12], None, [], BLOCK, extra_keys=names)))
+    assert held.keys == set()

@@ -21,8 +21,10 @@ ADVISORIES = "/api/v1/advisories"
 TOKENS = "/api/v1/advisory_tokens"
 
 
-def policy(rule: AdvisoryRule) -> RoutingPolicy:
-    return RoutingPolicy(placement=Stage(name="least_cost"), prefill_cost=DEAR, advisories=rule)
+def policy(rule: AdvisoryRule, *, engine_prefetch: bool = False) -> RoutingPolicy:
+    return RoutingPolicy(
+        placement=Stage(name="least_cost"), prefill_cost=DEAR, advisories=rule, engine_prefetch=engine_prefetch
+    )
 
 
 async def first_turn_on_engine_0(fleet: Fleet) -> None:
@@ -81,6 +83,53 @@ async def test_a_sessions_kv_is_at_its_engine_before_its_request_arrives(tmp_pat
             assert (source.received, source.outcomes, source.saved_tokens) == (1, {"useful": 1}, 16 * BLOCKS)
             assert source.bytes_moved == row.bytes
             assert (pool.sessions, pool.requests, pool.loads) == (2, 2, 1)
+
+
+async def test_after_the_move_the_engine_prefetches_from_its_own_node(tmp_path: Path) -> None:
+    with a_node("a") as (_, one), a_node("b") as (_, other):
+        into_engines = policy("gated", engine_prefetch=True)
+        async with serving(tmp_path, {"a": one, "b": other}, policy=into_engines) as fleet:
+            await first_turn_on_engine_0(fleet)
+            await advise(fleet, expected_arrival_s=30, priority=3)
+            metric = fleet.gateway.gateway.metrics.engine_prefetches
+            await until(lambda: metric.value("pool", "loaded") == 1)
+            (order,) = fleet.engines["engine-1"].orders
+            assert (order.prefetch_rank, order.load_blocks, order.holders) == (3, BLOCKS, [])
+            assert len(order.routing_keys()) == BLOCKS
+            _, state = await fleet.gateway.get(f"{ADVISORIES}/s-1")
+            assert (state["moved_blocks"], state["engine_blocks"]) == (BLOCKS, BLOCKS)
+            stored = (await asked(fleet)).advisory
+            assert stored is not None
+            assert (stored.outcome, stored.engine_blocks) == ("useful", BLOCKS)
+            (source,) = fleet.gateway.gateway.advisories.tallies().sources
+            assert source.engine_bytes == BLOCKS * 1024
+            await until(lambda: not len(fleet.gateway.gateway.advisories.prefetches))
+
+
+async def test_an_engine_gets_one_prefetch_at_a_time_and_urgent_sessions_first(tmp_path: Path) -> None:
+    with a_node("a") as (_, one), a_node("b") as (_, other):
+        into_engines = policy("gated", engine_prefetch=True)
+        async with serving(tmp_path, {"a": one, "b": other}, policy=into_engines) as fleet:
+            await until(lambda: fleet.holding("a") and fleet.holding("b"))
+            fleet.keep_out("engine-0")
+            await until(lambda: fleet.gateway.pool.accepting == {"engine-1"})
+            for number in range(4):
+                await fleet.ask(session_id=f"s-{number}")
+            await until(lambda: fleet.blocks("b") == BLOCKS)
+            engine = fleet.engines["engine-1"]
+            engine.orders.clear()
+            engine.free.clear()
+            for number, priority in enumerate([5, 7, 1, 3]):
+                await advise(fleet, session_id=f"s-{number}", expected_arrival_s=30, priority=priority)
+            await until(lambda: len(engine.orders) == 1)
+            assert len(fleet.gateway.gateway.advisories.prefetches) == 4
+            await fleet.gateway.client.delete(
+                f"{fleet.gateway.url}{ADVISORIES}/s-3", headers={"authorization": f"Bearer {KEY}"}
+            )
+            engine.free.set()
+            await until(lambda: len(engine.orders) == 3)
+            assert [order.prefetch_rank for order in engine.orders] == [5, 1, 7], "the third one was withdrawn"
+            await until(lambda: not len(fleet.gateway.gateway.advisories.prefetches))
 
 
 async def test_a_policy_without_advisories_moves_and_remembers_nothing(tmp_path: Path) -> None:

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import msgspec
-import pytest
-
 from gateway.contracts.stored_decision import StoredDecision
 from gateway.reports.decision_recorder import current_decision
-from gateway.requests.advisories.agent_advisor import SOURCE, VARIABLE, read_call_graph
-from routing.advisories.call_graph import CallGraph, NextAgent
+from gateway.requests.advisories.agent_advisor import SOURCE
+from routing.advisories.call_graph import NO_AGENTS, CallGraph, NextAgent
 from tests.gateway.kv.nodes.test_loads_end_to_end import BLOCKS, CHAT, Fleet, a_node, body, serving
 from tests.gateway.requests.advisories.test_advisories_end_to_end import outcomes, policy
 from tests.patience import until
@@ -66,20 +63,29 @@ async def test_the_next_agents_kv_moves_while_the_previous_agent_works(tmp_path:
             assert {source.source for source in advisories.tallies().sources} == {SOURCE}
 
 
+async def test_a_new_call_graph_applies_to_running_workflows_without_a_restart(tmp_path: Path) -> None:
+    with a_node("a") as (_, one), a_node("b") as (_, other):
+        async with serving(tmp_path, {"a": one, "b": other}, policy=policy("gated"), call_graph=GRAPH) as fleet:
+            advisories = fleet.gateway.gateway.advisories
+            for agent in ("reviewer", "manager"):
+                await ask(fleet, agent)
+            await ask(fleet, "engineer", prompt="write the parser")
+            await until(lambda: len(advisories) == 2)
+            turned = CallGraph({"engineer": (NextAgent("manager", 0.9, 3.0),), "manager": (), "reviewer": ()})
+            fleet.publish(call_graph=turned)
+            await until(lambda: fleet.gateway.gateway.snapshot_version == fleet.first.version)
+            await ask(fleet, "engineer", prompt="write the next one")
+            await until(lambda: len(advisories) == 1)
+            assert advisories.state("tenant-a", "run-1/manager") is not None
+            fleet.publish(call_graph=NO_AGENTS)
+            await until(lambda: fleet.gateway.gateway.snapshot_version == fleet.first.version)
+            await ask(fleet, "engineer", "run-2")
+            assert advisories.state("tenant-a", "run-2/manager") is None
+
+
 async def test_without_a_call_graph_no_session_is_advised(tmp_path: Path) -> None:
     with a_node("a") as (_, one), a_node("b") as (_, other):
         async with serving(tmp_path, {"a": one, "b": other}, policy=policy("gated")) as fleet:
             for agent in ("reviewer", "engineer"):
                 await ask(fleet, agent)
             assert len(fleet.gateway.gateway.advisories) == 0
-
-
-def test_a_call_graph_is_read_from_the_configured_file(tmp_path: Path) -> None:
-    file = tmp_path / "agents.json"
-    file.write_bytes(msgspec.json.encode(GRAPH))
-    assert read_call_graph(str(file)) == GRAPH
-    assert read_call_graph("") is None
-    file.write_text('{"agents": {"x": 1}}')
-    for wrong in (str(file), str(tmp_path / "none.json")):
-        with pytest.raises(ValueError, match=VARIABLE):
-            read_call_graph(wrong)

@@ -83,6 +83,53 @@ async def test_one_engine_loads_blocks_that_another_computed(start_engine: Start
         second.server.runtime.model.check()
 
 
+async def test_prefetched_blocks_are_in_the_engine_before_the_prompt(start_engine: StartEngine) -> None:
+    with big() as manager:
+        first, second = await engine(start_engine, manager), await engine(start_engine, manager)
+        await ask(first, order([], 0))
+        await settled(first)
+        prefetch = order([], 5, prefetch_rank=2)
+        _, outcome = await ask(second, prefetch, prompt="1", max_tokens=1)
+        assert outcome is not None
+        assert (outcome.loaded_blocks, outcome.reason) == (5, "")
+        store = second.server.runtime.store
+        assert store is not None
+        assert len(store.prefetched) == 5
+        _, again = await ask(second, prefetch, prompt="1", max_tokens=1)
+        assert again is not None
+        assert again.loaded_blocks == 0
+        answer, outcome = await ask(second, order([], 0))
+        assert (cached(answer), outcome) == (5 * BLOCK, KvOutcome())
+        assert (len(store.prefetched), store.loads.loaded) == (0, 5)
+        second.server.runtime.model.check()
+
+
+async def test_a_prefetch_of_a_higher_rank_gives_way(start_engine: StartEngine) -> None:
+    with big() as manager:
+        first, second = await engine(start_engine, manager), await engine(start_engine, manager)
+        await ask(first, order([], 0))
+        await settled(first)
+        store = second.server.runtime.store
+        assert store is not None
+        await ask(second, order([], 6, prefetch_rank=2), prompt="1", max_tokens=1)
+        _, refused = await ask(second, order([], 8, prefetch_rank=2), prompt="1", max_tokens=1)
+        assert refused is not None
+        assert (refused.loaded_blocks, len(store.prefetched)) == (0, 6), "a tenth of 64 blocks"
+        _, urgent = await ask(second, order([], 8, prefetch_rank=0), prompt="1", max_tokens=1)
+        assert urgent is not None
+        assert (urgent.loaded_blocks, len(store.prefetched)) == (2, 6)
+
+
+async def test_a_prefetch_for_another_salt_finds_nothing(start_engine: StartEngine) -> None:
+    with big() as manager:
+        first, second = await engine(start_engine, manager), await engine(start_engine, manager)
+        await ask(first, order([], 0))
+        await settled(first)
+        _, outcome = await ask(second, order([], 5, prefetch_rank=2), prompt="1", max_tokens=1, cache_salt="other")
+        assert outcome is not None
+        assert (outcome.loaded_blocks, outcome.reason) == (0, "missing")
+
+
 async def test_nodes_learn_routing_keys_tenant_and_client_name(start_engine: StartEngine) -> None:
     with big() as manager, a_client() as client:
         first = await engine(start_engine, manager)
