@@ -24,7 +24,7 @@ from controlplane.trials.whatif.engine_candidate import (
     stand_in_nodes,
 )
 from controlplane.trials.whatif.reading import CannotRunError, routing_of
-from gateway.contracts.stored_decision import DIGESTS, session_digest
+from gateway.contracts.stored_decision import DIGESTS
 from gateway.reports.traffic_rows import tenant_digest
 from routing.policy.policy_document import Stage
 from simulator.savings.day_replay import DayQuestion, EngineGuess
