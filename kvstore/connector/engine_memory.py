@@ -15,7 +15,7 @@ _GROUP = 0
 """The connector's models have one group of blocks."""
 
 
-class EngineMemory:
+class EngineCacheBlocks:
     """Blocks that no request uses, through the pool's own methods, so that it counts and evicts them as any other."""
 
     def __init__(self, block_pool: Any, block_tokens: int) -> None:

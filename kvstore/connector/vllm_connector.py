@@ -31,7 +31,7 @@ from vllm.v1.kv_cache_interface import FullAttentionSpec
 from kvstore.backends.backend import KvBackend
 from kvstore.backends.registry import BACKENDS
 from kvstore.connector.connector_settings import ConnectorSettings, adapter_revision, settings_in, weight_revision
-from kvstore.connector.engine_memory import EngineMemory
+from kvstore.connector.engine_memory import EngineCacheBlocks
 from kvstore.connector.node_lookup import NodeLookup
 from kvstore.connector.paged_memory import PagedMemory
 from kvstore.connector.scheduler_side import SchedulerSide, progress_of
@@ -197,7 +197,7 @@ class HeadwayConnector(KVConnectorBase_V1):
         super().bind_kv_cache_manager(kv_cache_manager)
         self._scheduler.evict = kv_cache_manager.evict_blocks
         if self._settings.prefetches and kv_cache_manager.enable_caching:
-            self._scheduler.prefetch.memory = EngineMemory(kv_cache_manager.block_pool, self._block_tokens)
+            self._scheduler.prefetch.memory = EngineCacheBlocks(kv_cache_manager.block_pool, self._block_tokens)
 
     @override
     def set_xfer_handshake_metadata(self, metadata: dict[int, KVConnectorHandshakeMetadata]) -> None:

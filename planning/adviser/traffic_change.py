@@ -20,7 +20,7 @@ _NORMAL = 1.4826
 """Ratio of the standard deviation to the median deviation of a normal distribution."""
 
 
-class Sign(msgspec.Struct, frozen=True):
+class TrafficSign(msgspec.Struct, frozen=True):
     """One property of a window's traffic."""
 
     name: str
@@ -34,10 +34,10 @@ class Sign(msgspec.Struct, frozen=True):
 
 
 SIGNS = (
-    Sign("requests_per_s", "requests per second", True, 0.12, 1.2),
-    Sign("mean_prompt_tokens", "prompt tokens", True, 0.06, 1.2),
-    Sign("mean_output_tokens", "output tokens", True, 0.06, 0.8),
-    Sign("prefix_share", "share of known prefixes", False, 0.03, 0.6),
+    TrafficSign("requests_per_s", "requests per second", True, 0.12, 1.2),
+    TrafficSign("mean_prompt_tokens", "prompt tokens", True, 0.06, 1.2),
+    TrafficSign("mean_output_tokens", "output tokens", True, 0.06, 0.8),
+    TrafficSign("prefix_share", "share of known prefixes", False, 0.03, 0.6),
 )
 
 
@@ -89,7 +89,7 @@ def last_change(windows: Sequence[WindowSigns]) -> TrafficChange | None:
     return latest
 
 
-def _changed(sign: Sign, before: Sequence[WindowSigns], since: Sequence[WindowSigns]) -> str:
+def _changed(sign: TrafficSign, before: Sequence[WindowSigns], since: Sequence[WindowSigns]) -> str:
     """Return how the sign changed, as text; empty if it did not."""
     values = [_value(sign, item) for item in before]
     middle = median(values)
@@ -104,6 +104,6 @@ def _changed(sign: Sign, before: Sequence[WindowSigns], since: Sequence[WindowSi
     return f"{sign.title} {middle:.0%} → {after:.0%}"
 
 
-def _value(sign: Sign, window: WindowSigns) -> float:
+def _value(sign: TrafficSign, window: WindowSigns) -> float:
     value = float(getattr(window, sign.name))
     return math.log(max(value, _LEAST_VALUE)) if sign.relative else value

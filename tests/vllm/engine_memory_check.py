@@ -7,7 +7,7 @@ import hashlib
 from vllm.v1.core.block_pool import BlockPool
 from vllm.v1.core.kv_cache_utils import BlockHash
 
-from kvstore.connector.engine_memory import EngineMemory
+from kvstore.connector.engine_memory import EngineCacheBlocks
 from kvstore.connector.engine_prefetch import NamedBlock
 
 TOKENS = 16
@@ -21,7 +21,7 @@ def named(blocks: int, prompt: str = "p") -> list[NamedBlock]:
 def main() -> None:
     """Raise AssertionError unless the pool treats prefetched blocks as its own."""
     pool = BlockPool(10, enable_caching=True, hash_block_size=TOKENS, enable_kv_cache_events=True)
-    memory, names = EngineMemory(pool, TOKENS), named(3)
+    memory, names = EngineCacheBlocks(pool, TOKENS), named(3)
     assert (memory.blocks, memory.free()) == (10, 9), "the null block is never free"
     taken = memory.take(4)
     assert memory.free() == 5
