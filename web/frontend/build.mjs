@@ -20,7 +20,7 @@ const budgets = {
   'cache_locality.js': 6 * KB,
   'advise.js': 1 * KB,
   'passkeys.js': 2 * KB,
-  'console.css': 24 * KB,
+  'console.css': 26 * KB,
 };
 
 const options = {

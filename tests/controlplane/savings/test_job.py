@@ -27,8 +27,8 @@ from controlplane.savings import job
 from controlplane.savings.models.savings_rows import Saving, SavingsDay, SavingsState
 from controlplane.savings.replay_child import DayTask, replayed
 from gateway.bus.bus import Bus
-from gateway.contracts.stored_decision import DIGESTS, session_digest
-from gateway.reports.traffic_rows import TENANT
+from gateway.contracts.stored_decision import DIGESTS
+from gateway.reports.traffic_rows import tenant_digest
 from planning.savings import day_windows as windows
 from routing.values.prepared_struct import prepared
 from simulator.child_task import ChildCancelledError
@@ -76,7 +76,7 @@ def recorded(pool: Pool) -> Pool:
     create_tenant("acme", "Acme", actor=ACTOR)
     for placement in ("round_robin", "least_loaded", "least_cost"):
         live_version(pool.policy, placement)
-    digest = session_digest(fleet_keyring().keys(DIGESTS).used, TENANT + "acme")
+    digest = tenant_digest(fleet_keyring().keys(DIGESTS).used, "acme")
     made = rows(600, tenant=digest, policy_version=3, prompt_tokens=1500, output_tokens=4, engines=2)
     # One a minute.
     spread = [msgspec.structs.replace(row, arrived_at=START + 60.0 * number) for number, row in enumerate(made)]
