@@ -18,7 +18,6 @@ from controlplane.advice.proposals import (
     visible_predictions,
     visible_proposals,
 )
-from controlplane.advice.search_job import search_now
 from controlplane.fleet.visibility import named_pool
 from controlplane.platform.api.listing import Listing, exact, one_of
 from controlplane.platform.api.strict_fields import ChangeBody, ModelShape, Text
@@ -171,6 +170,9 @@ class AdviceSearch(ApiView):
 
     def post(self, request: Request) -> Response:
         """Search the pool's recorded traffic for a better policy now, as the daily job does."""
+        # Here, because it imports the simulator.
+        from controlplane.advice.search_job import search_now
+
         body = self.body()
         run = search_now(named_pool(self.actor, body["pool"]), actor=self.actor, why=taken_why(body))
         return self.show({"run": run.pk}, 201)

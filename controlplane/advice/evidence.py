@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from controlplane.advice.search_child import SearchResult
 from controlplane.trials.canary.lifecycle import DEFAULT_DWELL_S, DEFAULT_STEPS
 from planning.adviser.calibration import widened
 from planning.adviser.prediction import (
@@ -28,6 +27,10 @@ from planning.adviser.trace_windows import TraceWindow
 from planning.adviser.verdict import Advice, PolicyCandidate, change_words, objections
 from routing.values.counted import count
 from routing.values.prepared_struct import prepared
+
+if TYPE_CHECKING:
+    # It imports the simulator, which pages do not need.
+    from controlplane.advice.search_child import SearchResult
 
 BY_NAME = {item.name: item for item in OBJECTIVES}
 NOTABLE_FACTOR = 1.05

@@ -9,8 +9,8 @@ from itertools import islice
 from controlplane.advice.evidence import BY_NAME
 from controlplane.advice.models.advice_proposal import AdvicePrediction, AdviceProposal
 from controlplane.fleet.models.pool import Pool
+from controlplane.request_log.recordings.statistics import JUDGED
 from controlplane.request_log.store.segments import recorded_traffic
-from controlplane.trials.whatif.comparison import JUDGED
 from gateway.contracts.traffic_row import TrafficRow
 from planning.adviser.autopilot import HoldbackCounts, lead_change
 from planning.adviser.calibration import MOST, MeasuredPrediction, change_between, widening

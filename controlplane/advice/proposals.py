@@ -35,6 +35,8 @@ from controlplane.trials.models.shadow import ShadowState
 from controlplane.trials.shadow.lifecycle import start_shadow, stop_shadow, visible_shadows
 from planning.adviser.autopilot import MODES, UNSETTLED, HoldbackCounts
 
+JOB = "advice"
+"""The job that searches, whose shard is the row of the pool."""
 ADVISER = program("adviser")
 SHADOW_MINUTES = 30
 KEPT = 1000

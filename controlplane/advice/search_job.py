@@ -14,7 +14,7 @@ from django.utils import timezone
 from controlplane.advice.evidence import CalibratedAdvice, calibrated, digest_of
 from controlplane.advice.measuring import widening_of
 from controlplane.advice.models.advice_proposal import AdviceProposal, ProposalState
-from controlplane.advice.proposals import ADVISER, moved, on_evidence_of, settle
+from controlplane.advice.proposals import ADVISER, JOB, moved, on_evidence_of, settle
 from controlplane.advice.search_child import SearchEngine, SearchResult, SearchTask
 from controlplane.fleet.learned_costs import fitted_of
 from controlplane.fleet.models.engine import DesiredState, Engine
@@ -49,7 +49,6 @@ from simulator.child_task import ChildCancelledError, ChildTaskError, run_child
 from simulator.runs.run_task import RunTask
 from simulator.runs.simulation_run import RunSpec
 
-JOB = "advice"
 BUDGET_S = 600.0
 """CPU seconds of one search."""
 MAX_S = 4 * 3600.0

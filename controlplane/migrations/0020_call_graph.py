@@ -15,7 +15,7 @@ class Migration(migrations.Migration):
             fields=[
                 ('revision', models.PositiveIntegerField(default=1)),
                 ('id', models.PositiveSmallIntegerField(default=1, primary_key=True, serialize=False)),
-                ('agents', models.JSONField(default=dict)),
+                ('agents', models.JSONField(blank=True, default=dict)),
             ],
             options={
                 'verbose_name': 'call graph',

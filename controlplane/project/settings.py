@@ -311,6 +311,8 @@ SPECTACULAR_SETTINGS: dict[str, Any] = {
         "NotifiedEvent": "controlplane.notifications.models.notification.NotifiedEvent.choices",
         "Severity": "controlplane.notifications.models.notification.Severity.choices",
         "SendState": "controlplane.notifications.models.notification.SendState.choices",
+        "ProposalState": "controlplane.advice.models.advice_proposal.ProposalState.choices",
+        "SavingsState": "controlplane.savings.models.savings_rows.SavingsState.choices",
         "IncidentState": "controlplane.incidents.models.incident.IncidentState.choices",
         "JobState": "controlplane.platform.models.job_run.JobState.choices",
         "KeySource": "controlplane.fleet.models.pool.KeySource.choices",

@@ -37,7 +37,7 @@ from controlplane.publication.continued_versions import (
     version_on_bus,
     version_served,
 )
-from controlplane.request_log.call_graph import graph_in_force
+from controlplane.request_log.models.call_graph import graph_in_force
 from controlplane.trials.canary.pool_arms import arms_of
 from controlplane.trials.canary.service_share import arms_and_weights
 from controlplane.trials.models.canary import Canary, CanaryState

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 from celery import shared_task
+from django.db import transaction
 
 from controlplane.platform import recorded_change
 from controlplane.platform.actor import Actor
@@ -29,16 +30,6 @@ JOB = "call_graph"
 MAX_HOURS = 24 * 7
 
 
-def stored_call_graph() -> StoredCallGraph:
-    """Return the stored row or, before the first change, an unsaved one."""
-    return StoredCallGraph.objects.filter(pk=StoredCallGraph.ONLY).first() or StoredCallGraph()
-
-
-def graph_in_force() -> CallGraph:
-    """Return the graph in force."""
-    return checked_graph(stored_call_graph().agents)
-
-
 def checked_graph(agents: object) -> CallGraph:
     """Return the graph of these agents. Raises InvalidFieldsError unless it is valid."""
     try:
@@ -53,9 +44,10 @@ def replace_call_graph(
     """Replace the graph. Raises NotAllowedError, InvalidFieldsError, StaleRevisionError."""
     require(actor, Role.ADMIN)
     changes = {"agents": msgspec.to_builtins(checked_graph(given.get("agents", row.agents)).agents)}
-    # The change locks the stored row, so there must be one.
-    StoredCallGraph.objects.get_or_create(pk=StoredCallGraph.ONLY)
-    return recorded_change.change(row, changes, "call_graph.change", actor=actor, expected=expected, why=why)
+    with transaction.atomic():
+        # The change locks the stored row, so there must be one.
+        StoredCallGraph.objects.get_or_create(pk=StoredCallGraph.ONLY)
+        return recorded_change.change(row, changes, "call_graph.change", actor=actor, expected=expected, why=why)
 
 
 def recorded_call_graph(begin: float, end: float, pool: str = "") -> CallGraph:

@@ -13,7 +13,6 @@ from controlplane.fleet.visibility import visible_pools
 from controlplane.platform.api.strict_fields import ChangeBody, Text
 from controlplane.platform.api.views import ApiView, by_method
 from controlplane.platform.field_problems import problem
-from controlplane.savings.job import start_replay
 from controlplane.savings.reading import SavingsQuery, missing_days, totals
 from controlplane.usage.summary import month_query
 
@@ -123,5 +122,8 @@ class SavingsView(ApiView):
         pool = visible_pools(self.actor).filter(slug=body["pool"]).first()
         if pool is None:
             raise problem("pool", "No such pool.")
+        # Here, because it imports the simulator.
+        from controlplane.savings.job import start_replay
+
         run = start_replay(pool, body["day"], actor=self.actor, why=body.get("why", ""))
         return self.show({"job": run.pk}, 201, shape=ReplayShape)

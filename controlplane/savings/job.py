@@ -23,7 +23,7 @@ from controlplane.platform.models.job_run import JobRun, JobState
 from controlplane.platform.role import Role
 from controlplane.platform.roles import require
 from controlplane.savings.day_task import day_begin, day_task
-from controlplane.savings.models.savings_rows import Saving, SavingsDay, SavingsState
+from controlplane.savings.models.savings_rows import JOB, Saving, SavingsDay, SavingsState
 from controlplane.savings.replay_child import DayResult
 from controlplane.trials.models.holdback import HoldbackDay
 from controlplane.trials.whatif.reading import CannotRunError
@@ -33,8 +33,6 @@ from planning.savings.day_windows import LEAST_WINDOWS
 from routing.values.prepared_struct import prepared
 from simulator.child_task import ChildCancelledError, ChildTaskError, run_child
 
-JOB = "savings"
-"""The job, whose shard is the row of the pool."""
 STORED_AFTER = timedelta(minutes=20)
 """Time after the end of a day at which its requests have ended and are stored."""
 MAX_S = 4 * 3600.0

@@ -24,6 +24,7 @@ from controlplane.advice.measuring import measured_predictions, widening_of
 from controlplane.advice.models.advice_proposal import AdvicePrediction, AdviceProposal, ProposalState
 from controlplane.advice.proposals import (
     AUTOPILOTS,
+    JOB,
     effective_mode,
     reject,
     stop_autopilot,
@@ -32,7 +33,6 @@ from controlplane.advice.proposals import (
     visible_predictions,
     visible_proposals,
 )
-from controlplane.advice.search_job import JOB, search_now
 from controlplane.fleet.models.pool import AdviceMode, Pool
 from controlplane.fleet.visibility import visible_pools
 from controlplane.platform.actor import Actor
@@ -264,6 +264,9 @@ def act(request: HttpRequest, number: int, act: str) -> HttpResponse:
 @require_POST
 def search(request: HttpRequest) -> HttpResponse:
     """Search a pool's recorded traffic now."""
+    # Here, because it imports the simulator.
+    from controlplane.advice.search_job import search_now
+
     actor = console_actor(request)
     pool = get_object_or_404(visible_pools(actor).select_related("policy__live_version"), slug=sent(request, "pool"))
     done = attempted(lambda: search_now(pool, actor=actor, why=why(request)), *_CONFLICTS)

@@ -18,12 +18,11 @@ from controlplane.platform.roles import may
 from controlplane.request_log.call_graph import (
     JOB,
     MAX_HOURS,
-    graph_in_force,
     learned_graph,
     replace_call_graph,
     start_learning,
-    stored_call_graph,
 )
+from controlplane.request_log.models.call_graph import graph_in_force, stored_call_graph
 from routing.advisories.call_graph import CallGraph
 from routing.values.counted import count
 from web.shell.console_request import console_actor, go, row_number, sent, why

@@ -17,8 +17,7 @@ from controlplane.platform.field_problems import InvalidFieldsError
 from controlplane.platform.models.job_run import JobRun, JobState
 from controlplane.platform.resource.csv_text import csv_table, safe_text
 from controlplane.platform.roles import NotAllowedError
-from controlplane.savings.job import JOB, start_replay
-from controlplane.savings.models.savings_rows import Saving, SavingsDay, SavingsState
+from controlplane.savings.models.savings_rows import JOB, Saving, SavingsDay, SavingsState
 from controlplane.savings.reading import (
     TITLES,
     SavingsQuery,
@@ -56,6 +55,9 @@ def _replay(request: HttpRequest) -> HttpResponse:
         day = date.fromisoformat(sent(request, "day"))
     except ValueError:
         return _page(request, "Write the day as 2026-11-28.", 422)
+    # Here, because it imports the simulator.
+    from controlplane.savings.job import start_replay
+
     try:
         start_replay(pool, day, actor=actor)
     except (ConflictError, InvalidFieldsError) as error:

@@ -10,8 +10,8 @@ from typing_extensions import override
 from controlplane.platform.api.strict_fields import ChangeBody
 from controlplane.platform.api.views import Changeable, by_method
 from controlplane.platform.role import Role
-from controlplane.request_log.call_graph import replace_call_graph, stored_call_graph
-from controlplane.request_log.models.call_graph import StoredCallGraph
+from controlplane.request_log.call_graph import replace_call_graph
+from controlplane.request_log.models.call_graph import StoredCallGraph, stored_call_graph
 
 _AGENTS = "Agent → its next agents, each with `agent`, `probability` (its share of the calls), and `after_s`."
 

@@ -13,6 +13,8 @@ from simulator.percentile import percentile
 
 FAILURES = ("failed", "unanswered")
 """Outcomes of requests that an engine got and did not complete."""
+JUDGED = ("completed", *FAILURES, REJECTED)
+"""Outcomes of requests that are on time or not."""
 
 
 class RecordingStatistics(msgspec.Struct, frozen=True, kw_only=True):

@@ -9,6 +9,9 @@ from typing_extensions import override
 from planning.savings.day_savings import HoldbackCheck
 from routing.values.prepared_struct import prepared
 
+JOB = "savings"
+"""The job that replays days, whose shard is the row of the pool."""
+
 
 class SavingsState(models.TextChoices):
     """What is known of a day."""

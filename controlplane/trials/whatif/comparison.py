@@ -8,13 +8,12 @@ from collections.abc import Sequence
 import msgspec
 
 from controlplane.request_log.recordings.recorded_row import REJECTED, RecordedRow
-from controlplane.request_log.recordings.statistics import FAILURES
+from controlplane.request_log.recordings.statistics import FAILURES, JUDGED
 from controlplane.trials.whatif import result as names
 from controlplane.trials.whatif.result import Band, Difference, Side, Spread
 from simulator.percentile import percentile
 from simulator.runs.run_report import LengthBand, RunDetail, RunReport, length_bands, quantiles
 
-JUDGED = ("completed", *FAILURES, REJECTED)
 LEAST_OWN_SHARE = 0.9
 """Minimum share of the recording decided by a version for it to count as the recording's version."""
 

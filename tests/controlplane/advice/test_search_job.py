@@ -13,6 +13,7 @@ from django.utils import timezone
 from controlplane.advice import search_child, search_job
 from controlplane.advice.evidence import evidence_of
 from controlplane.advice.models.advice_proposal import AdviceProposal, ProposalState
+from controlplane.advice.proposals import JOB
 from controlplane.advice.search_child import SearchResult, SearchTask, searched
 from controlplane.advice.search_job import advice, search_now, start_due, start_search
 from controlplane.fleet.models.pool import Pool
@@ -111,7 +112,7 @@ def test_a_person_starts_one_search_at_a_time(live: Pool, planted: list[SearchTa
 def test_a_holder_that_lost_its_lease_stores_nothing(live: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
     def run(*_: object, **__: object) -> bytes:
         JobRun.objects.update(lease_until=timezone.now())
-        acquire(search_job.JOB, "another process", timedelta(seconds=60), shard=live.pk)
+        acquire(JOB, "another process", timedelta(seconds=60), shard=live.pk)
         return msgspec.json.encode(SearchResult(advice=advice_with(), begins_at=START))
 
     monkeypatch.setattr(search_job, "run_child", run)

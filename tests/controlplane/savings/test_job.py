@@ -24,7 +24,7 @@ from controlplane.platform.jobs.lease import take_waiting
 from controlplane.platform.models.audit_event import AuditEvent
 from controlplane.platform.models.job_run import JobRun, JobState
 from controlplane.savings import job
-from controlplane.savings.models.savings_rows import Saving, SavingsDay, SavingsState
+from controlplane.savings.models.savings_rows import JOB, Saving, SavingsDay, SavingsState
 from controlplane.savings.replay_child import DayTask, replayed
 from gateway.bus.bus import Bus
 from gateway.contracts.stored_decision import DIGESTS
@@ -100,7 +100,7 @@ def test_a_recorded_day_is_replayed_and_stored(recorded: Pool, clock: Callable[[
     assert stored.recorded_late == 0
     assert set(stored.savings.values_list("alternative", flat=True)) == {*ROUTERS, "v1", "v2"}
     assert set(stored.savings.values_list("tenant", flat=True)) == {"", "acme"}
-    run = JobRun.objects.get(job=job.JOB, inputs__day=DAY.isoformat())
+    run = JobRun.objects.get(job=JOB, inputs__day=DAY.isoformat())
     assert run.state == JobState.DONE
     assert pool_of(run) == recorded
     assert AuditEvent.objects.filter(verb="savings.replay", pool_slug="chat").count() == 1
@@ -125,7 +125,7 @@ def test_a_replay_that_was_interrupted_is_done_once_by_the_next_holder(
     job.start_replay(recorded, DAY, actor=ACTOR)
     with monkeypatch.context() as patch:
         patch.setattr(job, "run_child", cancelled)
-        lease = take_waiting(job.JOB, LEASE)[0]
+        lease = take_waiting(JOB, LEASE)[0]
         job._replay(lease)
     assert not SavingsDay.objects.exists()
     clock(NIGHT + timedelta(minutes=1))
@@ -143,7 +143,7 @@ def test_a_replay_that_was_interrupted_is_done_once_by_the_next_holder(
 def test_a_holder_that_lost_its_lease_stores_nothing(recorded: Pool, clock: Callable[[datetime], None]) -> None:
     clock(NIGHT)
     job.start_replay(recorded, DAY, actor=ACTOR)
-    lost = take_waiting(job.JOB, LEASE)[0]
+    lost = take_waiting(JOB, LEASE)[0]
     JobRun.objects.update(fencing_token=lost.fencing_token + 1, lease_owner="another process")
     job._replay(lost)
     assert not SavingsDay.objects.exists()

@@ -15,8 +15,9 @@ from controlplane.fleet.models.pool import Pool
 from controlplane.platform.jobs.calculation import LEASE
 from controlplane.platform.jobs.lease import finish, take_waiting
 from controlplane.platform.models.job_run import JobRun, JobState
-from controlplane.request_log.call_graph import JOB, graph_in_force, stored_call_graph
+from controlplane.request_log.call_graph import JOB
 from controlplane.request_log.call_graph_child import graph_of as learned_by_child
+from controlplane.request_log.models.call_graph import graph_in_force, stored_call_graph
 from routing.advisories.call_graph import CallGraph, NextAgent
 from tests.controlplane.request_log.recordings.traffic import record, row
 from tests.web.role_clients import ROLES, client_of, make_person
