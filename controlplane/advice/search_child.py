@@ -99,14 +99,10 @@ def searched(task: bytes, progress: OnShare) -> SearchResult:
 def _rows(asked: SearchTask) -> list[RecordedRow]:
     """Return the pool's requests in order of time, with the names of tenants."""
     # Here, because models can be imported only after Django's set-up.
-    from controlplane.platform.bus import fleet_keyring
-    from controlplane.platform.models.tenant import Tenant
+    from controlplane.request_log.decision_search import tenants_by_digest
     from controlplane.request_log.store.segments import recorded_traffic
-    from gateway.contracts.stored_decision import DIGESTS
-    from gateway.reports.traffic_rows import tenant_digest
 
-    keys, slugs = fleet_keyring().keys(DIGESTS).every, list(Tenant.objects.values_list("slug", flat=True))
-    tenants = {tenant_digest(key, slug): slug for key in keys for slug in slugs}
+    tenants = tenants_by_digest()
     salted, newest = Resalting(secrets.token_bytes(32)), deque[RecordedRow](maxlen=MOST_REQUESTS)
     for row in recorded_traffic(asked.begin, asked.end):
         if row.pool == asked.pool and not (recorded := salted.recorded(row, asked.begin)).unread:

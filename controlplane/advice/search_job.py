@@ -24,9 +24,9 @@ from controlplane.platform import audit
 from controlplane.platform.actor import Actor
 from controlplane.platform.bus import get_bus
 from controlplane.platform.conflict import ConflictError
-from controlplane.platform.jobs.calculation import LEASE, RunWatch, end_in_any_case, start_calculation
+from controlplane.platform.jobs.calculation import LEASE, RunWatch, end_in_any_case, run_watched, start_calculation
 from controlplane.platform.jobs.cooperative_stop import stop_requested
-from controlplane.platform.jobs.lease import Lease, finish, release, take_waiting
+from controlplane.platform.jobs.lease import Lease, finish, take_waiting
 from controlplane.platform.jobs.one_at_a_time import one_at_a_time
 from controlplane.platform.models.job_run import JobRun, JobState
 from controlplane.platform.role import Role
@@ -45,7 +45,7 @@ from controlplane.trials.whatif.engine_candidate import (
 from planning.adviser.autopilot import UNSETTLED
 from planning.adviser.prediction import Practical
 from routing.values.prepared_struct import prepared
-from simulator.child_task import ChildCancelledError, ChildTaskError, run_child
+from simulator.child_task import ChildTaskError
 from simulator.runs.run_task import RunTask
 from simulator.runs.simulation_run import RunSpec
 
@@ -173,17 +173,8 @@ def _search(lease: Lease) -> None:
         finish(lease, outcome={"reason": "the pool was deleted"}, state=JobState.ABANDONED)
         return
     watch = RunWatch(lease)
-    try:
-        encoded = run_child(
-            "controlplane.advice.search_child",
-            msgspec.json.encode(run.inputs),
-            max_s=MAX_S,
-            on_progress=watch.report,
-            cancelled=watch.is_stopped,
-        )
-    except ChildCancelledError:
-        # Released, the next holder starts again; a lost lease stays lost.
-        release(watch.lease)
+    encoded = run_watched(watch, "controlplane.advice.search_child", msgspec.json.encode(run.inputs), MAX_S)
+    if encoded is None:
         return
     task = msgspec.convert(run.inputs, prepared(SearchTask))
     result = msgspec.json.decode(encoded, type=prepared(SearchResult))

@@ -11,11 +11,13 @@ from controlplane.fleet.models.engine import Engine
 from controlplane.fleet.visibility import visible_pools
 from controlplane.platform.actor import Actor
 from controlplane.platform.bus import fleet_keyring
+from controlplane.platform.models.tenant import Tenant
 from controlplane.platform.role import Role
 from controlplane.platform.roles import may
 from controlplane.platform.search_filter import SearchFilter, UnreadableFilterError, moment_of
 from controlplane.request_log.models.decision_index import DecisionIndex
 from gateway.contracts.stored_decision import DIGESTS, session_digest
+from gateway.reports.traffic_rows import tenant_digest
 
 ON_TIME, LATE, FAILED, REJECTED, RUNNING = "on_time", "late", "failed", "rejected", "running"
 STATES = {
@@ -169,6 +171,12 @@ def digests_of(session: str) -> list[str]:
     if _DIGEST.fullmatch(session):
         return [session]
     return [session_digest(key, session) for key in fleet_keyring().keys(DIGESTS).every]
+
+
+def tenants_by_digest() -> dict[str, str]:
+    """Return each tenant's slug by its digests in records, under all accepted secrets."""
+    slugs = list(Tenant.objects.values_list("slug", flat=True))
+    return {tenant_digest(key, slug): slug for key in fleet_keyring().keys(DIGESTS).every for slug in slugs}
 
 
 def sent_as(name: str) -> Q:

@@ -11,9 +11,9 @@ from controlplane.fleet.learned_costs import fitted_of
 from controlplane.fleet.models.engine import DesiredState, Engine
 from controlplane.fleet.models.learned_cost import LearnedCost
 from controlplane.fleet.models.pool import Pool
-from controlplane.platform.bus import fleet_keyring, get_bus
-from controlplane.platform.models.tenant import Tenant
+from controlplane.platform.bus import get_bus
 from controlplane.policies.models.policy_version import PolicyVersion
+from controlplane.request_log.decision_search import tenants_by_digest
 from controlplane.savings.replay_child import DayTask
 from controlplane.trials.models.holdback import HoldbackDay
 from controlplane.trials.whatif.conditions import ENGINE_MODELS
@@ -24,8 +24,6 @@ from controlplane.trials.whatif.engine_candidate import (
     stand_in_nodes,
 )
 from controlplane.trials.whatif.reading import CannotRunError, routing_of
-from gateway.contracts.stored_decision import DIGESTS
-from gateway.reports.traffic_rows import tenant_digest
 from routing.policy.policy_document import Stage
 from simulator.savings.day_replay import DayQuestion, EngineGuess
 
@@ -59,7 +57,7 @@ def day_task(pool: Pool, day: date) -> DayTask:
     return DayTask(
         pool=pool.slug,
         begin=day_begin(day).timestamp(),
-        tenants=_digests(),
+        tenants=tenants_by_digest(),
         engines=max(1, sum(engine.desired_state == DesiredState.READY for engine in engines)),
         question=DayQuestion(
             live=policies,
@@ -71,9 +69,3 @@ def day_task(pool: Pool, day: date) -> DayTask:
             budget_s=settings.SAVINGS_CPU_S,
         ),
     )
-
-
-def _digests() -> dict[str, str]:
-    keys = fleet_keyring().keys(DIGESTS).every
-    slugs = list(Tenant.objects.values_list("slug", flat=True))
-    return {tenant_digest(key, slug): slug for key in keys for slug in slugs}

@@ -15,9 +15,9 @@ from controlplane.fleet.models.pool import Pool
 from controlplane.platform import audit
 from controlplane.platform.actor import Actor
 from controlplane.platform.field_problems import problem
-from controlplane.platform.jobs.calculation import LEASE, RunWatch, end_in_any_case, start_calculation
+from controlplane.platform.jobs.calculation import LEASE, RunWatch, end_in_any_case, run_watched, start_calculation
 from controlplane.platform.jobs.cooperative_stop import stop_requested
-from controlplane.platform.jobs.lease import Lease, finish, release, take_waiting
+from controlplane.platform.jobs.lease import Lease, finish, take_waiting
 from controlplane.platform.jobs.one_at_a_time import one_at_a_time
 from controlplane.platform.models.job_run import JobRun, JobState
 from controlplane.platform.role import Role
@@ -31,7 +31,7 @@ from controlplane.usage.models.usage_rows import EngineDay
 from planning.savings.day_savings import ArmRun, RangedFigure, day_savings, holdback_check
 from planning.savings.day_windows import LEAST_WINDOWS
 from routing.values.prepared_struct import prepared
-from simulator.child_task import ChildCancelledError, ChildTaskError, run_child
+from simulator.child_task import ChildTaskError
 
 STORED_AFTER = timedelta(minutes=20)
 """Time after the end of a day at which its requests have ended and are stored."""
@@ -85,17 +85,8 @@ def _replay(lease: Lease) -> None:
         return
     day, watch = date.fromisoformat(run.inputs["day"]), RunWatch(lease)
     task = msgspec.json.encode(day_task(pool, day))
-    try:
-        encoded = run_child(
-            "controlplane.savings.replay_child",
-            task,
-            max_s=MAX_S,
-            on_progress=watch.report,
-            cancelled=watch.is_stopped,
-        )
-    except ChildCancelledError:
-        # Released, the next holder starts again; a lost lease stays lost.
-        release(watch.lease)
+    encoded = run_watched(watch, "controlplane.savings.replay_child", task, MAX_S)
+    if encoded is None:
         return
     result = msgspec.json.decode(encoded, type=prepared(DayResult))
     with transaction.atomic():

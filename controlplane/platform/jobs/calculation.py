@@ -79,17 +79,8 @@ def end_in_any_case(
 def _serve(lease: Lease, module: str, summary: Callable[[Any], str]) -> None:
     run = JobRun.objects.get(pk=lease.run_id)
     watch = RunWatch(lease)
-    try:
-        encoded = run_child(
-            module,
-            msgspec.json.encode(run.inputs),
-            max_s=MAX_S,
-            on_progress=watch.report,
-            cancelled=watch.is_stopped,
-        )
-    except ChildCancelledError:
-        # Released, the next holder starts again; a lost lease stays lost.
-        release(watch.lease)
+    encoded = run_watched(watch, module, msgspec.json.encode(run.inputs), MAX_S)
+    if encoded is None:
         return
     result = msgspec.json.decode(encoded)
     with transaction.atomic():
@@ -97,6 +88,19 @@ def _serve(lease: Lease, module: str, summary: Callable[[Any], str]) -> None:
         if finish(watch.lease, outcome={"summary": summary(result)}):
             JobRun.objects.filter(job=run.job).exclude(memory={}).update(memory={})
             JobRun.objects.filter(pk=run.pk).update(memory={"result": result})
+
+
+def run_watched(watch: RunWatch, module: str, task: bytes, max_s: float) -> bytes | None:
+    """Return the result of `python -m module`; None if the run was stopped, and its lease is released.
+
+    Raises ChildTaskError.
+    """
+    try:
+        return run_child(module, task, max_s=max_s, on_progress=watch.report, cancelled=watch.is_stopped)
+    except ChildCancelledError:
+        # Released, the next holder starts again; a lost lease stays lost.
+        release(watch.lease)
+        return None
 
 
 class RunWatch:

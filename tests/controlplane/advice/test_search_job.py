@@ -18,11 +18,13 @@ from controlplane.advice.search_child import SearchResult, SearchTask, searched
 from controlplane.advice.search_job import advice, search_now, start_due, start_search
 from controlplane.fleet.models.pool import Pool
 from controlplane.platform.conflict import ConflictError
+from controlplane.platform.jobs import calculation
 from controlplane.platform.jobs.lease import acquire
 from controlplane.platform.models.job_run import JobRun, JobState
 from controlplane.platform.models.tenant import Tenant
 from gateway.bus.bus import Bus
 from gateway.contracts.traffic_row import TrafficRow
+from simulator.child_task import ChildTaskError
 from tests.controlplane.advice.scene import ACTOR, advice_with, live_pool
 from tests.controlplane.request_log.recordings.traffic import START, record, row
 
@@ -44,7 +46,7 @@ def planted(monkeypatch: pytest.MonkeyPatch) -> list[SearchTask]:
         tasks.append(msgspec.json.decode(task, type=SearchTask))
         return msgspec.json.encode(SearchResult(advice=advice_with(), begins_at=tasks[-1].begin, requests=5000))
 
-    monkeypatch.setattr(search_job, "run_child", run)
+    monkeypatch.setattr(calculation, "run_child", run)
     return tasks
 
 
@@ -91,7 +93,7 @@ def test_without_an_hour_of_traffic_or_switched_off_nothing_is_due(
 
 def test_too_little_traffic_is_tried_again_after_an_hour(live: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
     short = msgspec.json.encode(SearchResult(short="40 new requests are recorded; 1,000 are needed"))
-    monkeypatch.setattr(search_job, "run_child", lambda *_, **__: short)
+    monkeypatch.setattr(calculation, "run_child", lambda *_, **__: short)
     monkeypatch.setattr(search_job, "recorded_span", lambda: (START, START + 3600))
     advice()
     assert "40 new requests" in JobRun.objects.get().outcome["summary"]
@@ -115,7 +117,7 @@ def test_a_holder_that_lost_its_lease_stores_nothing(live: Pool, monkeypatch: py
         acquire(JOB, "another process", timedelta(seconds=60), shard=live.pk)
         return msgspec.json.encode(SearchResult(advice=advice_with(), begins_at=START))
 
-    monkeypatch.setattr(search_job, "run_child", run)
+    monkeypatch.setattr(calculation, "run_child", run)
     start_search(live)
     advice()
     assert not AdviceProposal.objects.exists()
@@ -125,9 +127,9 @@ def test_a_holder_that_lost_its_lease_stores_nothing(live: Pool, monkeypatch: py
 
 def test_a_failed_child_ends_the_run_with_its_reason(live: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
     def run(*_: object, **__: object) -> bytes:
-        raise search_job.ChildTaskError("it took too long and was ended")
+        raise ChildTaskError("it took too long and was ended")
 
-    monkeypatch.setattr(search_job, "run_child", run)
+    monkeypatch.setattr(calculation, "run_child", run)
     start_search(live)
     advice()
     run_ = JobRun.objects.get()

@@ -19,6 +19,7 @@ from controlplane.platform.actor import program
 from controlplane.platform.bus import fleet_keyring
 from controlplane.platform.conflict import ConflictError
 from controlplane.platform.field_problems import InvalidFieldsError
+from controlplane.platform.jobs import calculation
 from controlplane.platform.jobs.calculation import LEASE
 from controlplane.platform.jobs.lease import take_waiting
 from controlplane.platform.models.audit_event import AuditEvent
@@ -52,14 +53,14 @@ def quick(monkeypatch: pytest.MonkeyPatch, bus: Bus) -> None:
         assert msgspec.json.decode(task, type=prepared(DayTask)).pool == "chat"
         return msgspec.json.encode(result())
 
-    monkeypatch.setattr(job, "run_child", run)
+    monkeypatch.setattr(calculation, "run_child", run)
 
 
 @pytest.fixture
 def real(monkeypatch: pytest.MonkeyPatch, quick: None) -> None:
     """Replay small windows in this process, because a child has no access to the test's database."""
     monkeypatch.setattr(
-        job, "run_child", lambda _module, task, **_: msgspec.json.encode(replayed(task, lambda _: None))
+        calculation, "run_child", lambda _module, task, **_: msgspec.json.encode(replayed(task, lambda _: None))
     )
     monkeypatch.setattr(windows, "MOST_COUNTED", 40)
     monkeypatch.setattr(windows, "MOST_WARMUP", 10)
@@ -124,7 +125,7 @@ def test_a_replay_that_was_interrupted_is_done_once_by_the_next_holder(
 
     job.start_replay(recorded, DAY, actor=ACTOR)
     with monkeypatch.context() as patch:
-        patch.setattr(job, "run_child", cancelled)
+        patch.setattr(calculation, "run_child", cancelled)
         lease = take_waiting(JOB, LEASE)[0]
         job._replay(lease)
     assert not SavingsDay.objects.exists()
