@@ -150,8 +150,8 @@ def test_what_both_sides_answered_is_counted_once_per_day(pool: Pool, policy: Po
         counted_to_s = Holdback.objects.get().counted_to_s
     days = {row.day.isoformat(): row for row in HoldbackDay.objects.all()}
     assert set(days) == {"2026-11-10", "2026-11-11"}
-    # One slice every two seconds; those of the last seconds are not complete yet.
-    counted = given[: int(counted_to_s - midnight.timestamp() + 60) // 2 + 1]
+    # One slice every two seconds. The first began before the holdback did; those of the last seconds are incomplete.
+    counted = given[1 : int(counted_to_s - midnight.timestamp() + 60) // 2 + 1]
     assert 60 < len(counted) < 90
     for name, side in (("control", "base"), ("live", "tried")):
         windows = [getattr(slice_, side) for slice_ in counted]
