@@ -16,13 +16,9 @@ from controlplane.advice.measuring import widening_of
 from controlplane.advice.models.advice_proposal import AdviceProposal, ProposalState
 from controlplane.advice.proposals import ADVISER, JOB, moved, on_evidence_of, settle
 from controlplane.advice.search_child import SearchEngine, SearchResult, SearchTask
-from controlplane.fleet.learned_costs import fitted_of
-from controlplane.fleet.models.engine import DesiredState, Engine
-from controlplane.fleet.models.learned_cost import LearnedCost
 from controlplane.fleet.models.pool import AdviceMode, Pool, PoolMode
 from controlplane.platform import audit
 from controlplane.platform.actor import Actor
-from controlplane.platform.bus import get_bus
 from controlplane.platform.conflict import ConflictError
 from controlplane.platform.jobs.calculation import LEASE, RunWatch, end_in_any_case, run_watched, start_calculation
 from controlplane.platform.jobs.cooperative_stop import stop_requested
@@ -39,8 +35,7 @@ from controlplane.trials.models.shadow import ShadowState
 from controlplane.trials.whatif.engine_candidate import (
     as_it_would_route,
     engine_candidates,
-    reported_kv_tokens,
-    stand_in_nodes,
+    pool_engines,
 )
 from planning.adviser.autopilot import UNSETTLED
 from planning.adviser.prediction import Practical
@@ -125,18 +120,15 @@ def search_task(pool: Pool, now: datetime) -> SearchTask:
     if live is None:
         raise ConflictError("The pool has no live version.")
     routing = live_routing_of(live)
-    engines = list(Engine.objects.filter(pool=pool).order_by("engine_id"))
-    learned = {cost.kind: fitted_of(cost) for cost in LearnedCost.objects.filter(pool=pool)}
-    kv_tokens = reported_kv_tokens(get_bus(), [engine.engine_id for engine in engines])
-    likely = engine_candidates(routing, learned, kv_tokens, MODELS)
-    ready = sum(engine.desired_state == DesiredState.READY for engine in engines)
+    known = pool_engines(pool)
+    likely = engine_candidates(routing, known.learned, known.kv_tokens, MODELS)
     spec = RunSpec(
-        policy=as_it_would_route(routing, learned),
-        engines=max(1, ready),
+        policy=as_it_would_route(routing, known.learned),
+        engines=max(1, known.ready),
         engine_model=likely[0].engine_model,
         profile=likely[0].profile,
         counted_slo_s=routing.ttft_slo_s,
-        kv_nodes=stand_in_nodes(engines, pool.block_tokens) if pool.key_source == "exact" else None,
+        kv_nodes=known.kv_nodes,
     )
     return SearchTask(
         pool=pool.slug,

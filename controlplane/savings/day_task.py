@@ -7,11 +7,7 @@ from datetime import UTC, date, datetime, time, timedelta
 from django.conf import settings
 from django.db.models import Q
 
-from controlplane.fleet.learned_costs import fitted_of
-from controlplane.fleet.models.engine import DesiredState, Engine
-from controlplane.fleet.models.learned_cost import LearnedCost
 from controlplane.fleet.models.pool import Pool
-from controlplane.platform.bus import get_bus
 from controlplane.policies.models.policy_version import PolicyVersion
 from controlplane.request_log.decision_search import tenants_by_digest
 from controlplane.savings.replay_child import DayTask
@@ -20,8 +16,7 @@ from controlplane.trials.whatif.conditions import ENGINE_MODELS
 from controlplane.trials.whatif.engine_candidate import (
     as_it_would_route,
     engine_candidates,
-    reported_kv_tokens,
-    stand_in_nodes,
+    pool_engines,
 )
 from controlplane.trials.whatif.reading import CannotRunError, routing_of
 from routing.policy.policy_document import Stage
@@ -43,13 +38,12 @@ def day_task(pool: Pool, day: date) -> DayTask:
     live = pool.policy.live_version
     if live is None:
         raise CannotRunError("No version of the pool's policy is live.")
-    engines = list(Engine.objects.filter(pool=pool).order_by("engine_id"))
-    learned = {cost.kind: fitted_of(cost) for cost in LearnedCost.objects.filter(pool=pool)}
-    kv_tokens = reported_kv_tokens(get_bus(), [engine.engine_id for engine in engines])
-    guesses = engine_candidates(routing_of(live), learned, kv_tokens, ENGINE_MODELS)
+    known = pool_engines(pool)
+    guesses = engine_candidates(routing_of(live), known.learned, known.kv_tokens, ENGINE_MODELS)
     published = PolicyVersion.objects.filter(Q(published_at__isnull=False) | Q(pk=live.pk), policy=pool.policy)
     policies = {
-        item.number: as_it_would_route(routing_of(item), learned) for item in published.order_by("-number")[:_LIVE]
+        item.number: as_it_would_route(routing_of(item), known.learned)
+        for item in published.order_by("-number")[:_LIVE]
     }
     earlier = [number for number in policies if number < live.number][:EARLIER]
     # The rule with which most sessions were held back.
@@ -58,12 +52,12 @@ def day_task(pool: Pool, day: date) -> DayTask:
         pool=pool.slug,
         begin=day_begin(day).timestamp(),
         tenants=tenants_by_digest(),
-        engines=max(1, sum(engine.desired_state == DesiredState.READY for engine in engines)),
+        engines=max(1, known.ready),
         question=DayQuestion(
             live=policies,
             earlier={f"v{number}": policies[number] for number in earlier},
             engines=tuple(EngineGuess(item.engine_model, item.profile) for item in guesses),
-            kv_nodes=stand_in_nodes(engines, pool.block_tokens) if pool.key_source == "exact" else None,
+            kv_nodes=known.kv_nodes,
             holdback=Stage(name=holdback.placement) if holdback else None,
             holdback_share=holdback.share if holdback else 0.0,
             budget_s=settings.SAVINGS_CPU_S,

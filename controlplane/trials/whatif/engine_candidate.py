@@ -9,8 +9,12 @@ from statistics import median_low
 import msgspec
 from msgspec.structs import replace
 
-from controlplane.fleet.models.engine import Engine
+from controlplane.fleet.learned_costs import fitted_of
+from controlplane.fleet.models.engine import DesiredState, Engine
+from controlplane.fleet.models.learned_cost import LearnedCost
+from controlplane.fleet.models.pool import Pool
 from controlplane.kv_nodes.models.kv_node import LIVE, KvNode
+from controlplane.platform.bus import get_bus
 from gateway.bus.bus import Bus
 from gateway.contracts.engine_report import TOPIC_PREFIX, decode_report
 from gateway.contracts.wire import UnreadableMessageError
@@ -37,6 +41,34 @@ class EngineCandidate:
     """Cache capacity reported by the engines; None: unknown, the profile's default applies."""
     engine_model: str
     """How it mixes prefill and decode: a name in simulator.engine_models."""
+
+
+@dataclass(frozen=True, slots=True)
+class PoolEngines:
+    """What is known of a pool's engines."""
+
+    engines: Sequence[Engine]
+    learned: Mapping[str, FittedCost]
+    """Learned costs by kind."""
+    kv_tokens: int | None
+    kv_nodes: KvNodesSpec | None
+    """Stand-ins for the KV nodes that they use."""
+
+    @property
+    def ready(self) -> int:
+        """Return the number of engines that should serve."""
+        return sum(engine.desired_state == DesiredState.READY for engine in self.engines)
+
+
+def pool_engines(pool: Pool) -> PoolEngines:
+    """Read what is known of the pool's engines."""
+    engines = list(Engine.objects.filter(pool=pool).order_by("engine_id"))
+    return PoolEngines(
+        engines=engines,
+        learned={cost.kind: fitted_of(cost) for cost in LearnedCost.objects.filter(pool=pool)},
+        kv_tokens=reported_kv_tokens(get_bus(), [engine.engine_id for engine in engines]),
+        kv_nodes=stand_in_nodes(engines, pool.block_tokens) if pool.key_source == "exact" else None,
+    )
 
 
 def engine_candidates(

@@ -6,10 +6,6 @@ from itertools import islice
 
 import msgspec
 
-from controlplane.fleet.learned_costs import fitted_of
-from controlplane.fleet.models.engine import DesiredState, Engine
-from controlplane.fleet.models.learned_cost import LearnedCost
-from controlplane.platform.bus import get_bus
 from controlplane.policies import upgrade as policy_upgrade
 from controlplane.policies.models.policy_version import PolicyVersion
 from controlplane.request_log.recordings.kept_traces import recording_store
@@ -19,8 +15,7 @@ from controlplane.trials.whatif.conditions import Conditions, conditions_of, mod
 from controlplane.trials.whatif.engine_candidate import (
     as_it_would_route,
     engine_candidates,
-    reported_kv_tokens,
-    stand_in_nodes,
+    pool_engines,
 )
 from controlplane.trials.whatif.plan import WhatIfPlan
 from routing.policy.policy_document import RoutingPolicy, Stage
@@ -41,24 +36,22 @@ def plan_of(whatif: WhatIf) -> WhatIfPlan:
     rows = [row for row in known if not row.unread]
     if not rows:
         raise CannotRunError("Each request of this recording was rejected before its prompt was read.")
-    engines = list(Engine.objects.filter(pool=whatif.pool).order_by("engine_id"))
-    learned = {cost.kind: fitted_of(cost) for cost in LearnedCost.objects.filter(pool=whatif.pool)}
+    engines = pool_engines(whatif.pool)
     base = routing_of(whatif.base)
     if conditions.base_placement:
         base = msgspec.structs.replace(base, placement=Stage(name=conditions.base_placement))
-    kv_tokens = reported_kv_tokens(get_bus(), [engine.engine_id for engine in engines])
     return WhatIfPlan(
         recording=path,
         rows=rows,
         conditions=conditions,
-        base=as_it_would_route(base, learned),
-        draft=as_it_would_route(routing_of(whatif.draft), learned),
+        base=as_it_would_route(base, engines.learned),
+        draft=as_it_would_route(routing_of(whatif.draft), engines.learned),
         checked_version=(whatif.draft if conditions.base_placement else whatif.base).number,
-        engines=_engines(conditions, rows, engines),
-        engine_candidates=engine_candidates(base, learned, kv_tokens, models_of(conditions)),
+        engines=_engines(conditions, rows, engines.ready),
+        engine_candidates=engine_candidates(base, engines.learned, engines.kv_tokens, models_of(conditions)),
         block_tokens=whatif.pool.block_tokens,
         unread=tuple(row for row in known if row.unread),
-        kv_nodes=stand_in_nodes(engines, whatif.pool.block_tokens) if whatif.pool.key_source == "exact" else None,
+        kv_nodes=engines.kv_nodes,
     )
 
 
@@ -70,14 +63,13 @@ def routing_of(version: PolicyVersion) -> RoutingPolicy:
         raise CannotRunError(f"v{version.number} is unreadable: {error}.") from error
 
 
-def _engines(conditions: Conditions, rows: list[RecordedRow], engines: list[Engine]) -> int:
+def _engines(conditions: Conditions, rows: list[RecordedRow], ready: int) -> int:
     """Return the number of engines to simulate: requested, otherwise of the median request, otherwise of the pool."""
     if conditions.engines is not None:
         return conditions.engines
     recorded = sorted(row.engines for row in rows if row.engines)
     if recorded:
         return recorded[len(recorded) // 2]
-    ready = sum(engine.desired_state == DesiredState.READY for engine in engines)
     if not ready:
         raise CannotRunError("The pool has no available engine; enter the number of engines to simulate.")
     return ready

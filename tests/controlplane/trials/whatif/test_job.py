@@ -21,7 +21,7 @@ from controlplane.policies.publish import draft
 from controlplane.request_log.models.recording import Recording
 from controlplane.request_log.recordings.recorded_row import RecordedRow
 from controlplane.trials.models.whatif import WhatIf
-from controlplane.trials.whatif import job, plan, reading, runs
+from controlplane.trials.whatif import engine_candidate, job, plan, runs
 from controlplane.trials.whatif.conditions import ENGINE_MODELS, Conditions, conditions_of
 from controlplane.trials.whatif.lifecycle import TooManyWaitError, forget_whatifs, start_whatif, status_of
 from controlplane.trials.whatif.plan import BASE
@@ -228,8 +228,8 @@ def test_simulated_requests_have_the_memory_that_engines_report(
 ) -> None:
     live, better = live_and_draft(pool)
     asked = start_whatif(recording, better, live, QUICK, actor=ACTOR)
-    assert {engine_candidate.profile.device_tokens for engine_candidate in plan_of(asked).engine_candidates} == {0}
-    monkeypatch.setattr(reading, "reported_kv_tokens", lambda *_: 1_000_000)
+    assert {engine.profile.device_tokens for engine in plan_of(asked).engine_candidates} == {0}
+    monkeypatch.setattr(engine_candidate, "reported_kv_tokens", lambda *_: 1_000_000)
     engines = plan_of(asked).engine_candidates
     assert {(engine.profile.device_tokens, engine.profile.num_blocks) for engine in engines} == {
         (1_000_000, 1_000_000 // 512)
