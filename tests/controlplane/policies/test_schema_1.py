@@ -113,5 +113,5 @@ def test_live_policy_has_few_settings() -> None:
             return sum(count(member) for member in node.members.values())
         return 1 + sum(count(rule) for rule in node.rules.values())
 
-    # 100, and what SkyWalker and LBGR need to run as published: by, pending, latency.
-    assert count(policy_schema()) <= 103
+    # 100, what SkyWalker and LBGR need to run as published (by, pending, latency), and engine_prefetch.
+    assert count(policy_schema()) <= 104

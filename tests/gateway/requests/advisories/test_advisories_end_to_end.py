@@ -123,9 +123,9 @@ async def test_an_engine_gets_one_prefetch_at_a_time_and_urgent_sessions_first(t
                 await advise(fleet, session_id=f"s-{number}", expected_arrival_s=30, priority=priority)
             await until(lambda: len(engine.orders) == 1)
             assert len(fleet.gateway.gateway.advisories.prefetches) == 4
-            await fleet.gateway.client.delete(
-                f"{fleet.gateway.url}{ADVISORIES}/s-3", headers={"authorization": f"Bearer {KEY}"}
-            )
+            headers = {"authorization": f"Bearer {KEY}"}
+            async with fleet.gateway.client.delete(f"{fleet.gateway.url}{ADVISORIES}/s-3", headers=headers) as answer:
+                assert answer.status == 200
             engine.free.set()
             await until(lambda: len(engine.orders) == 3)
             assert [order.prefetch_rank for order in engine.orders] == [5, 1, 7], "the third one was withdrawn"
