@@ -20,6 +20,7 @@ from controlplane.platform.roles import may
 from gateway.contracts.outcomes import LENGTHS, OTHERS, UNREAD
 from planning.incidents import causes
 from planning.incidents.episodes import Episode
+from planning.incidents.scene import CHANGE_S
 from planning.incidents.signs import (
     ALL,
     FAILED,
@@ -144,7 +145,7 @@ def _verdict(event: AuditEvent, incident: Incident, episode: Episode) -> str:
     """Return cause, likely, unlikely, or no for one change."""
     first = episode.causes[0] if episode.causes else None
     shown_by = [item for item in episode.causes if event.verb in _OF_CAUSES.get(item.kind, ())]
-    near = incident.onset - event.at <= timedelta(seconds=causes.CHANGE_S)
+    near = incident.onset - event.at <= timedelta(seconds=CHANGE_S)
     if shown_by and near:
         same = event.object_kind != "engine" or event.object_id in ("", shown_by[0].subject)
         if shown_by[0] is first and episode.certain and same:

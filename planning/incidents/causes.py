@@ -10,11 +10,11 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 
 import msgspec
 
-from planning.incidents.signs import ALL, NONE, Change, EngineSigns, FleetSigns, Interval, Outage, SignLog, requests
+from planning.incidents.scene import CHANGE_S, Scene, scene_of
+from planning.incidents.signs import ALL, NONE, Change, EngineSigns, Interval, Outage, SignLog, requests
 from planning.incidents.symptoms import CACHE_S, EVICTED_SHARE, EVICTED_TIMES, SICK, crawls, restarted_at
 
 GATEWAY, FLOOD, DEMAND = "gateway_starved", "tenant_flood", "more_requests"
@@ -27,16 +27,14 @@ _OF_OUTAGES = {"node": NODE, "link": LINK, "region": REGION, "job": JOB}
 
 CERTAIN, MARGIN, LISTED = 0.6, 0.15, 0.3
 """The first cause is certain from CERTAIN on if it leads by MARGIN. Causes below LISTED are not listed."""
-BASELINE_S, GUARD_S, KNOWN_S = 600.0, 30.0, 90.0
-"""The usual minutes before the onset, without its last seconds, and how many make a tenant's growth certain."""
-CHANGE_S = 300.0
-"""Seconds before the onset in which a change can be its cause."""
+KNOWN_S = 90.0
+"""Usual seconds before the onset that make a tenant's growth certain."""
 STILL_S, LONG_STILL_S = 10.0, 30.0
 """Seconds without progress after which an engine may be frozen: with other evidence, and with requests alone."""
 _CRAWLS = ("times their estimate", "ms apart")
 _SILENT = ("timed out", "produced nothing", "no answer", "no progress", "no probe answered")
-GROWN = 1.25
-"""Ratio of arrivals to the usual ones that counts as more."""
+GROWN, LONGER = 1.25, 1.5
+"""Ratios of arrivals, and of their prompt tokens, to the usual ones that count as more."""
 AFTER_S = 60.0
 """Seconds by which the onset may be early or late: an event farther from it is no cause of it."""
 BY_CHANCE = 4.0
@@ -62,43 +60,6 @@ class IncidentCause(msgspec.Struct, frozen=True, kw_only=True):
         return self.kind, self.subject
 
 
-@dataclass(frozen=True, slots=True)
-class Scene:
-    """What the rules see of one pool."""
-
-    log: SignLog
-    newest: FleetSigns
-    pool_id: str
-    onset: float
-    during: Interval
-    """Since the onset, at most two minutes."""
-    before: Interval | None
-    """The usual minutes before the onset; None if they are not known."""
-    changes: Sequence[Change]
-
-    @property
-    def engines(self) -> list[EngineSigns]:
-        """Return the pool's engines in the newest reading."""
-        return [item for _, item in sorted(self.newest.engines.items()) if item.pool_id == self.pool_id]
-
-    @property
-    def growth(self) -> float | None:
-        """Return arrivals since the onset over the usual ones; None if unknown."""
-        if self.before is None:
-            return None
-        usual = self.before.arrivals_per_s()
-        return self.during.arrivals_per_s() / usual if usual > 0 else None
-
-    def changed(self, *kinds: str) -> list[Change]:
-        """Return the pool's changes of these kinds shortly before the onset or since, nearest to it first."""
-        mine = [
-            item
-            for item in self.changes
-            if item.kind in kinds and item.pool_id in ("", self.pool_id) and item.at >= self.onset - CHANGE_S
-        ]
-        return sorted(mine, key=lambda item: abs(item.at - self.onset))
-
-
 def find_causes(
     log: SignLog, pool_ids: Iterable[str], onset: float, changes: Sequence[Change], *, gateways_only: bool = False
 ) -> list[IncidentCause]:
@@ -106,25 +67,9 @@ def find_causes(
 
     `gateways_only`: only what makes gateways late.
     """
-    scenes = [_scene(log, pool_id, onset, changes) for pool_id in pool_ids]
+    scenes = [scene_of(log, pool_id, onset, changes) for pool_id in pool_ids]
     rules = (_gateway, _flood) if gateways_only else _RULES
     return ranked([cause for scene in scenes if scene is not None for rule in rules for cause in rule(scene)])
-
-
-def _scene(log: SignLog, pool_id: str, onset: float, changes: Sequence[Change]) -> Scene | None:
-    newest = log.newest
-    if newest is None:
-        return None
-    begin = max(onset, newest.at - 120.0, log.oldest_at())
-    during = log.interval(pool_id, begin, newest.at) or log.recent(pool_id, 10.0)
-    if during is None:
-        return None
-    usual_from = max(onset - BASELINE_S, log.oldest_at())
-    before = log.interval(pool_id, usual_from, onset - GUARD_S)
-    if before is None or before.span_s < GUARD_S:
-        before = log.interval(pool_id, usual_from, onset - 5.0)
-    known = before if before is not None and before.span_s >= GUARD_S else None
-    return Scene(log, newest, pool_id, onset, during, known, changes)
 
 
 def ranked(causes: Iterable[IncidentCause]) -> list[IncidentCause]:
@@ -192,16 +137,18 @@ def _gateway(scene: Scene) -> list[IncidentCause]:
 
 
 def _flood(scene: Scene) -> list[IncidentCause]:
-    """One tenant sends most of the additional requests; or all tenants send more."""
+    """One tenant sends most of the additional requests, or of the additional tokens; or all tenants send more."""
     during, before, growth = scene.during, scene.before, scene.growth
-    if before is None or growth is None or growth < GROWN:
+    if before is None or growth is None:
         return []
-    expected = before.arrivals_per_s() * during.span_s
-    if during.arrivals_per_s() * during.span_s - expected < BY_CHANCE * math.sqrt(max(1.0, expected)):
+    more_requests = growth >= GROWN and _beyond_chance(during, before.arrivals_per_s(), during.arrivals_per_s())
+    # Clients that wait for answers send fewer requests while a flood of long prompts delays them.
+    longer = during.prompt_tokens_per_s() / max(1.0, before.prompt_tokens_per_s())
+    if not more_requests and longer < LONGER:
         return []
+    figures = {"growth": growth, "per_s": during.arrivals_per_s(), "usual_per_s": before.arrivals_per_s()}
     now, usual = during.tables(), before.tables()
     ended_s, usual_s = requests(now[ALL][""]) / during.span_s, requests(usual[ALL][""]) / before.span_s
-    figures = {"growth": growth, "per_s": during.arrivals_per_s(), "usual_per_s": before.arrivals_per_s()}
     rates = {
         tenant: (requests(counts) / during.span_s, requests(usual.get("tenants", {}).get(tenant, NONE)) / before.span_s)
         for tenant, counts in now.get("tenants", {}).items()
@@ -213,8 +160,9 @@ def _flood(scene: Scene) -> list[IncidentCause]:
         tenant = max(sorted(rates), key=lambda item: rates[item][0] - rates[item][1])
         rate, old = rates[tenant]
         part = (rate - old) / more
-        if part >= 0.6 and rate >= 1.5 * old:
-            score = 0.45 + 0.25 * min(1.0, growth - 1.0) + 0.25 * part
+        if part >= 0.6 and rate >= 1.5 * old and (more_requests or _beyond_chance(during, old, rate)):
+            grown = max(growth if more_requests else 0.0, longer)
+            score = 0.45 + 0.25 * max(0.0, min(1.0, grown - 1.0)) + 0.25 * part
             score = score if before.span_s >= KNOWN_S else min(score, CERTAIN - 0.01)
             figures |= {
                 "tenant_per_s": rate,
@@ -223,7 +171,14 @@ def _flood(scene: Scene) -> list[IncidentCause]:
                 "tenant_usual_share": old / max(usual_s, 1e-9),
             }
             return [IncidentCause(kind=FLOOD, subject=tenant, name=tenant, score=min(0.95, score), figures=figures)]
-    return [IncidentCause(kind=DEMAND, score=min(0.8, 0.45 + 0.25 * (growth - 1.0)), figures=figures)]
+    score = min(0.8, 0.45 + 0.25 * (growth - 1.0))
+    return [IncidentCause(kind=DEMAND, score=score, figures=figures)] if more_requests else []
+
+
+def _beyond_chance(during: Interval, usual_per_s: float, per_s: float) -> bool:
+    """Return whether more requests came than Poisson arrivals at the usual rate explain."""
+    expected = usual_per_s * during.span_s
+    return per_s * during.span_s - expected >= BY_CHANCE * math.sqrt(max(1.0, expected))
 
 
 def _crashed(scene: Scene) -> list[IncidentCause]:

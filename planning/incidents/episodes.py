@@ -13,7 +13,8 @@ import msgspec
 
 from planning.incidents import causes as kinds
 from planning.incidents import symptoms as troubles
-from planning.incidents.causes import GUARD_S, IncidentCause, find_causes, is_certain, outage_cause, ranked
+from planning.incidents.causes import IncidentCause, find_causes, is_certain, outage_cause, ranked
+from planning.incidents.scene import GUARD_S
 from planning.incidents.signs import ALL, Change, FleetSigns, SignLog, Tables, on_time_share, sum_tables, tables_since
 from planning.incidents.symptoms import FLEET_WIDE, GATEWAY_LATE, OF_REQUESTS, STEADY_S, Symptom, find_symptoms
 

@@ -286,6 +286,10 @@ class Interval:
         prompt = sum(max(0, now.dispatched_tokens - old.dispatched_tokens) for old, now in pairs)
         return prompt, min(prompt, sum(max(0, now.dispatched_hits - old.dispatched_hits) for old, now in pairs))
 
+    def prompt_tokens_per_s(self) -> float:
+        """Return the prompt tokens per second of dispatched requests."""
+        return self.dispatched_tokens()[0] / self.span_s
+
     def expected_share(self) -> float | None:
         """Return the share of prompt tokens that hit by the index, 0..1; None with too few prompts to judge."""
         prompt, hit = self.dispatched_tokens()

@@ -29,6 +29,13 @@ def new_tenant_floods(world: World) -> None:
     world.pool().late = 0.4
 
 
+def long_prompts_flood(world: World) -> None:
+    """The others wait longer for their answers, and send fewer requests: in all, no more arrive than usual."""
+    pool = world.pool()
+    pool.tenants = {tenant: 0.6 * rate for tenant, rate in pool.tenants.items()} | {"newcomer": 2.5}
+    pool.writes_long, pool.late = "newcomer", 0.5
+
+
 def starved(world: World, away: float = 0.3) -> None:
     world.away_per_s = away
     for pool in world.pools.values():
@@ -181,6 +188,8 @@ FAULTS: dict[str, tuple[Plant, str, str]] = {
     "flood": (flood, "tenant_flood", "acme"),
     "smaller flood": (lambda world: flood(world, 2.2), "tenant_flood", "acme"),
     "flood of a new tenant": (new_tenant_floods, "tenant_flood", "newcomer"),
+    "flood of long prompts": (long_prompts_flood, "tenant_flood", "newcomer"),
+    "flood of long prompts in time": (on_time(long_prompts_flood), "tenant_flood", "newcomer"),
     "starved gateway": (starved, "gateway_starved", ""),
     "slightly starved gateway": (lambda world: starved(world, 0.16), "gateway_starved", ""),
     "frozen engine": (frozen, "engine_frozen", "pool-0-e2"),

@@ -29,6 +29,8 @@ class Pool:
     waiting: int = 3
     tail: float = 0.0
     """Standard deviation of the logarithm of prompt lengths, whose hits are then all or nothing; 0: alike."""
+    writes_long: str = ""
+    """Tenant whose prompts have 12,000 tokens and no hits; empty: none."""
     prefixes: dict[str, float] = field(default_factory=lambda: {"aa": 0.10, "bb": 0.08})
     counts: dict[str, dict[str, list[int]]] = field(default_factory=lambda: {ALL: {"": [0, 0, 0, 0]}})
 
@@ -131,6 +133,8 @@ class World:
             if pool.tail:
                 prompt = min(120_000, round(rng.lognormvariate(7.0, pool.tail)))
                 cached = 0.95 if rng.random() < self.hit[pool.name] else 0.0
+            if tenant == pool.writes_long:
+                prompt, cached = 12_000, 0.0
             now = self.engines[engine.engine_id]
             self.engines[engine.engine_id] = msgspec.structs.replace(
                 now,
