@@ -56,7 +56,7 @@ AWAY_SHARE, AWAY_STILL = 0.10, 0.03
 CACHE_S, USUAL_WINDOWS = 15.0, 8
 """Length of the windows in which hits and evictions are compared, and how many before are the usual ones."""
 FELL_TO, FELL_STILL, FELL_BY = 0.4, 0.75, 0.1
-"""Hits fell if they are under FELL_TO of the lowest usual share, and FELL_BY below it. They are low until they reach
+"""Hits fell if they are under FELL_TO of a low usual share, and FELL_BY below it. They are low until they reach
 FELL_STILL of a usual one."""
 EVICTED_SHARE, EVICTED_TIMES = 1.5, 3.0
 """Evicted tokens over those that requests may have added, and over the highest usual share, from which they rose."""
@@ -158,7 +158,7 @@ def _of_requests(
 
 
 def _hits_fell(log: SignLog, now: float, pool_id: str, *, still: bool) -> bool:
-    """Return whether the cached share of prompt tokens fell far below every one of the minutes before.
+    """Return whether the cached share of prompt tokens fell far below those of the minutes before.
 
     The index knows it at the dispatch, an engine whose index is blind at the end of its requests. Two windows in a row
     must be low, and not by a few long prompts.
@@ -168,10 +168,13 @@ def _hits_fell(log: SignLog, now: float, pool_id: str, *, still: bool) -> bool:
         lately, usual = _compared(windows, share_of)
         if not lately or not usual:
             continue
+        ranked = sorted(usual)
         # The upper quartile: the fall itself soon has more windows than what was usual.
-        if still and max(lately) < FELL_STILL * sorted(usual)[3 * len(usual) // 4]:
+        if still and max(lately) < FELL_STILL * ranked[3 * len(usual) // 4]:
             return True
-        low = max(lately) < min(FELL_TO * min(usual), min(usual) - FELL_BY)
+        # The lower quartile: caches that fill have had few hits for a window or two.
+        usually = ranked[len(usual) // 4]
+        low = max(lately) < min(FELL_TO * usually, usually - FELL_BY)
         if low and _effective_prompts(log, now - 2 * CACHE_S, pool_id) >= MANY_PROMPTS:
             return True
     return False

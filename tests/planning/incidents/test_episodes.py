@@ -184,6 +184,16 @@ def test_hits_that_fall_open_an_episode_that_hits_no_request_and_closes_when_the
     assert [item.kind for item in world.run(240)] == ["closed"]
 
 
+def test_hits_that_fall_while_caches_fill_open_an_episode() -> None:
+    world = World(seed=4)
+    world.hit["pool-0"] = 0.1
+    world.run(70)
+    world.hit["pool-0"] = 0.35
+    world.run(100)
+    world.hit["pool-0"] = 0.0
+    assert [item.kind for item in world.run(45)][:1] == ["opened"]
+
+
 def test_caches_that_become_full_open_nothing() -> None:
     world = World(seed=4)
     world.removed_per_s["pool-0"] = 0.0
