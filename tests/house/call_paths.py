@@ -12,14 +12,14 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def reached(entries: Iterable[str]) -> set[Path]:
     """Return the files that these files and folders import, directly or not, and themselves."""
-    found: set[Path] = set()
+    visited: set[Path] = set()
     waiting = [file for entry in entries for file in files(entry)]
     while waiting:
         file = waiting.pop()
-        if file not in found:
-            found.add(file)
+        if file not in visited:
+            visited.add(file)
             waiting += _imported(file)
-    return found
+    return visited
 
 
 def files(name: str) -> list[Path]:

@@ -48,15 +48,15 @@ def rows() -> list[list[str]]:
 
 def rules() -> list[Rule]:
     """Return the rules. A row names files and folders from the root, or siblings of the preceding file."""
-    found = []
+    listed = []
     for cells in rows():
         if len(cells) == 5 and cells[-1] != "test":
             paths, folder = list[str](), ""
             for name in re.sub(r" \(.*?\)", "", cells[2]).split(", "):
                 paths.append(name if "/" in name else folder + name)
                 folder = paths[-1].rpartition("/")[0] + "/"
-            found.append(Rule(cells[0], paths, cells[3], cells[4]))
-    return found
+            listed.append(Rule(cells[0], paths, cells[3], cells[4]))
+    return listed
 
 
 @cache

@@ -57,7 +57,7 @@ def test_rule_without_figures_would_be_noticed() -> None:
 def new(x): return {"verdict": judged(reproduced=x > 1, partly=x > 0)}
 def never(x): return {"verdict": judged(reproduced=False, partly=x > 0)}
 def by_another(x): return new(x) | {"more": 1}
-def figure(x): return {"found": x}
+def figure(x): return {"value": x}
 """
     every = {"reproduced", "partly", "not reproduced"}
     assert rules_of(source) == {"new": every, "never": every - {"reproduced"}, "by_another": every}

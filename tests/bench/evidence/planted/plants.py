@@ -58,21 +58,21 @@ def rules_of(source: str) -> dict[str, set[str]]:
     """Return the functions of a module that return a verdict, on their own or from another rule of the module."""
     functions = {node.name: node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef)}
     calls = {name: [item for item in ast.walk(node) if isinstance(item, ast.Call)] for name, node in functions.items()}
-    found: dict[str, set[str]] = {}
+    known: dict[str, set[str]] = {}
     while True:
-        size = len(found)
+        size = len(known)
         for name in functions.keys() - _JUDGES.keys() - {"claims"}:
-            reachable = set[str]().union(*(_reachable(call, found) for call in calls[name]))
+            reachable = set[str]().union(*(_reachable(call, known) for call in calls[name]))
             if reachable:
-                found[name] = reachable
-        if len(found) == size:
-            return found
+                known[name] = reachable
+        if len(known) == size:
+            return known
 
 
-def _reachable(call: ast.Call, found: dict[str, set[str]]) -> set[str]:
+def _reachable(call: ast.Call, known: dict[str, set[str]]) -> set[str]:
     name = call.func.id if isinstance(call.func, ast.Name) else ""
     if name != "judged":
-        return _JUDGES.get(name, found.get(name, set()))
+        return _JUDGES.get(name, known.get(name, set()))
     values = {item.arg: item.value for item in call.keywords}
     never = {REPRODUCED} if isinstance(values["reproduced"], ast.Constant) else set()
     return (_JUDGES[name] - never) | ({PARTLY} if "partly" in values else set())
