@@ -15,7 +15,7 @@ FIGURES = {
     "SkyWalker": ("1.12 times", "2.06 times", "1.74 to 6.30 times", "25%"),
     "SYMPHONY": ("2.4 times", "4 times"),
 }
-"""Figures by the heading of their paper's table. "4 benchmarks" and "3 settings" (LBGR) describe the experiments."""
+"""Figures by the heading of their paper's table. "4 benchmarks" and "3 settings" (LBGR) describe the setting."""
 VERDICTS = {"reproduced", "partly", "not reproduced"}
 
 
@@ -24,7 +24,7 @@ def _sections() -> dict[str, list[str]]:
     return {name: text.splitlines() for name, text in zip(parts[1::2], parts[2::2], strict=True)}
 
 
-@pytest.mark.parametrize(("paper", "figure"), [(paper, each) for paper, figures in FIGURES.items() for each in figures])
+@pytest.mark.parametrize(("paper", "figure"), [(paper, item) for paper, figures in FIGURES.items() for item in figures])
 def test_figure_has_a_row_with_a_verdict_or_a_reason(paper: str, figure: str) -> None:
     sections = _sections()
     rows = [line.strip("| ").split(" | ") for line in sections[paper] if line.startswith("| abstract")]

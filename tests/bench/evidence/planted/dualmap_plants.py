@@ -264,7 +264,7 @@ def scaling_down(patch: Patch, figures: tuple[int, float]) -> Judged:
 @plant("dualmap_scaling.remap", (1.099, REPRODUCED), (1.101, PARTLY), (1.249, PARTLY), (1.251, NOT))
 @plant("dualmap_scaling.remap", (0.901, REPRODUCED), (0.899, PARTLY), (0.751, PARTLY), (0.749, NOT))
 def remap(patch: Patch, share: float) -> Judged:
-    patch(dualmap_scaling, plans=lambda _: [{"remap": {"share": each, "ideal": 1.0}} for each in (1.0, share)])
+    patch(dualmap_scaling, plans=lambda _: [{"remap": {"share": moved, "ideal": 1.0}} for moved in (1.0, share)])
     return dualmap_scaling.remap()
 
 

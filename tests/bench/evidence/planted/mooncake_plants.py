@@ -150,8 +150,8 @@ def sweep(patch: Patch, least: tuple[float, float]) -> Judged:
     """TTFT and TBT with the fewest prefill engines. With the most, both are 1 s."""
 
     def swept(prefill: int) -> dict[str, float]:
-        ttft, tbt = least if prefill == SWEPT[0] else (1.0, 1.0)
-        return {"ttft_mean_s": ttft, "tpot_mean_s": tbt}
+        ttft, tpot = least if prefill == SWEPT[0] else (1.0, 1.0)
+        return {"ttft_mean_s": ttft, "tpot_mean_s": tpot}
 
     patch(pd_ratio, swept=swept)
     return mooncake.sweep()
