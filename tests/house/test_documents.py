@@ -85,21 +85,3 @@ def test_commands_in_documents_exist() -> None:
     assert set(re.findall(r"manage\.py ([a-z][\w-]*)", text)) <= commands | django | WITHOUT_DJANGO
     for module in set(re.findall(r"python -m ([a-z][\w.]*\w)", text)):
         assert find_spec(module) is not None, module
-
-
-def test_files_and_tests_of_the_papers_rules_exist() -> None:
-    """A row names files and folders from the root, or siblings of the preceding file, its caller, and its test."""
-    text = (ROOT / "docs/papers.md").read_text(encoding="utf-8")
-    rows = [row.strip("| ").split(" | ") for row in text.splitlines() if row.startswith("| ")]
-    rules = [row for row in rows if len(row) == 5 and row[-1] != "test"]
-    callers = {row[0] for row in rows if len(row) == 2}
-    assert len(rules) > 70
-    assert sum(caller != "simulator" for _, _, _, caller, _ in rules) >= 50
-    for _, _, cell, caller, test in rules:
-        assert caller in callers
-        assert (ROOT / test).is_file(), test
-        folder = ROOT
-        for name in re.sub(r" \(.*?\)", "", cell).split(", "):
-            path = ROOT / name if "/" in name else folder / name
-            assert path.is_file() or (name.endswith("/") and path.is_dir()), name
-            folder = path.parent

@@ -15,13 +15,14 @@ from bench.evidence.measure.routing.ablations import CHOICE_RULES, CHOICES, FULL
 from bench.evidence.measure.routing.choices import SIZES as BIN_SIZES
 from bench.evidence.measure.routing.load_curves import LOADS
 from bench.evidence.store import Row, load
-from bench.evidence.verdicts.verdict import BY_CONSTRUCTION, Judged, judged
+from bench.evidence.verdicts.verdict import BY_CONSTRUCTION, Judged, judged, reaches
 
 _TRACE = "conversation"
 _AT, _PAST = SHOWN[_TRACE], PAST[_TRACE]
 _PAPER_GAIN = {"conversation": 0.143, "toolagent_like": 0.167}
 """The minimum gain in DualMap's Fig. 3 over the best baseline."""
-_PAPER_CAPACITY = {"conversation": 0.406, "toolagent_like": 0.0}
+_ENOUGH_CAPACITY = {"conversation": 0.406, "toolagent_like": 0.75 * 1.25}
+"""The paper's minimum gain. On tool & agent, three quarters of the abstract's, which is up to 2.25 times."""
 
 
 def claims() -> dict[str, Any]:
@@ -169,7 +170,7 @@ def capacity(trace: str) -> Judged:
         "gain": gain,
         "qps": qps,
         "any": gain > 0.005,
-        "verdict": judged(reproduced=gain > max(_PAPER_CAPACITY[trace], 0.4), partly=gain > 0.05),
+        "verdict": judged(reproduced=gain >= _ENOUGH_CAPACITY[trace], partly=gain > 0.05),
     }
 
 
@@ -216,7 +217,7 @@ def switch() -> Judged:
         for qps in (_AT, _PAST)
     ]
     p90s = [change[1] for change in changes]
-    verdict = judged(reproduced=max(p90s) < -0.12, partly=min(p90s) < -0.02)
+    verdict = judged(reproduced=reaches(1 + max(p90s), 1 - 0.185), partly=min(p90s) < -0.02)
     return {"loads": [_AT, _PAST], "changes": changes, "verdict": verdict}
 
 
@@ -229,7 +230,7 @@ def rebalance() -> Judged:
     return {
         "changes": changes,
         "moved": [at(_TRACE, FULL, qps, "migrations") for qps in loads],
-        "verdict": judged(reproduced=min(changes) < -0.08, partly=min(changes) < -0.02),
+        "verdict": judged(reproduced=reaches(1 + min(changes), 1 - 0.113), partly=min(changes) < -0.02),
     }
 
 

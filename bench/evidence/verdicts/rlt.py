@@ -14,7 +14,7 @@ from bench.evidence.chapters.capacity.eviction import (
     nearest_size,
 )
 from bench.evidence.measure.routing.rlt import PAPER_TOKENS, RULES, TRACE_LOADS
-from bench.evidence.verdicts.verdict import Judged, judged
+from bench.evidence.verdicts.verdict import Judged, judged, reaches
 
 
 def claims() -> dict[str, Any]:
@@ -41,7 +41,7 @@ def table_3() -> Judged:
         "near": near,
         "cycle": cycle_tokens(),
         "verdict": judged(
-            reproduced=at_paper[1] > 5 * at_paper[0],
+            reproduced=reaches(at_paper[1] / at_paper[0], PAPER["rlt"] / PAPER["lru"]),
             partly=near[1] > 5 * near[0] and abs(at_paper[1] - PAPER["rlt"]) < 0.02,
         ),
     }

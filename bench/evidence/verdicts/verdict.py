@@ -24,6 +24,11 @@ def near(ratio: float, *paper: float) -> bool:
     return abs(ratio - closest) <= QUARTER * abs(closest - 1)
 
 
+def reaches(ratio: float, paper: float) -> bool:
+    """Return whether a ratio shows at least three quarters of the effect of the paper's, in the same direction."""
+    return (ratio - 1) / (paper - 1) >= 1 - QUARTER
+
+
 def judged(*, reproduced: bool, partly: bool = False) -> str:
     """Return the term of the verdict."""
     return REPRODUCED if reproduced else PARTLY if partly else NOT
