@@ -16,13 +16,13 @@ Definition of agreement, written before the first round. The measured gain is th
 (TTFT) through the router less that through Headway, of the same requests. It agrees if it is within the range that the
 audit states for the gain. Claim: it agrees in 3 of 3 rounds of each router. The width of the ranges is reported, since
 one that is wide enough covers everything. A round counts if every request is answered and none was sent more than
-0.25 s late: otherwise the machine was too busy, and the round is repeated, up to --tries. Each round is stored next to
-the report, and the same command continues with the missing ones. HEADWAY_TRACES names the folder of the traces.
+0.25 s late: otherwise the machine was too busy. A late round is repeated, up to --tries. A request without an answer
+ends the sitting. Each round is stored next to the report, and the same command continues with the missing ones.
+HEADWAY_TRACES names the folder of the traces.
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import hashlib
 import random
@@ -37,8 +37,7 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
-from bench.adviser.logged_client import ClientRecord, UnansweredError, records_of, write_csv
-from bench.engines.real_engines_run.repeats import busy_share
+from bench.adviser.logged_client import ClientRecord, records_of, write_csv
 from bench.engines.real_engines_run.routers import VLLM_ROUTER, register
 from bench.evidence.traces import MAX_INPUT, whole_trace
 from bench.gateway.openai_proxy import started
@@ -54,6 +53,7 @@ from controlplane.router_audit.log_files import read_log
 from controlplane.router_audit.rebuild import Assumptions
 from gateway.bus.snapshot_store import SnapshotStore
 from gateway.contracts.snapshot import ApiKeyEntry, Snapshot
+from planning.router_audit.audit_summary import FigureRange
 from planning.router_audit.logged_request import RequestLog
 from routing.policy.policy_document import RoutingPolicy
 from simulator.engine_models.engine_profile import EngineProfile
@@ -77,9 +77,9 @@ class AuditedRound(msgspec.Struct, frozen=True):
     after_s: float
     """Mean TTFT through Headway."""
     predicted_s: float
+    """The audit's gain, then its range."""
     low_s: float
     high_s: float
-    """The audit's gain, and its range."""
     hits_before: float
     hits_after: float
     prefill_use: float
@@ -146,26 +146,21 @@ def fleet_behind(router: str, scratch: Path) -> Iterator[str]:
             stack.callback(gateway.terminate)
             wait_for(f"{url}/ready")
         else:
-            started(stack, _router_command(router, urls, ports[-1], ports[-2]), scratch / "router.log")
+            started(stack, [
+                peer_python(*ROUTERS[router]), "-m", f"{router}.launch_router", "--host", "127.0.0.1",
+                "--port", str(ports[-1]), "--prometheus-host", "127.0.0.1", "--prometheus-port", str(ports[-2]),
+                "--log-level", "debug", "--worker-urls", *urls,
+            ], scratch / "router.log")  # fmt: skip
             wait_for(f"{url}/health")
             if router == "sglang_router":
                 register(f"{url}/workers", urls)
         yield url
 
 
-def _router_command(router: str, urls: Sequence[str], port: int, metrics_port: int) -> list[str | Path]:
-    return [
-        peer_python(*ROUTERS[router]), "-m", f"{router}.launch_router", "--host", "127.0.0.1", "--port", str(port),
-        "--prometheus-host", "127.0.0.1", "--prometheus-port", str(metrics_port), "--log-level", "debug",
-        "--worker-urls", *urls,
-    ]  # fmt: skip
-
-
 def served(router: str, rows: Sequence[TraceRow], scratch: Path) -> list[ClientRecord]:
     """Serve the rows with new engines behind a router, or behind Headway, and return the client's records."""
-    options = ReplayOptions(target="", model=MODEL, api_key=API_KEY)
     with fleet_behind(router, scratch) as url:
-        return asyncio.run(records_of(url, rows, options))
+        return asyncio.run(records_of(rows, ReplayOptions(target=url, model=MODEL, api_key=API_KEY)))
 
 
 def audit_of(router: str, rows: Sequence[TraceRow], records: Sequence[ClientRecord], scratch: Path) -> AuditResult:
@@ -184,16 +179,16 @@ def audit_of(router: str, rows: Sequence[TraceRow], records: Sequence[ClientReco
     return audited(fleet, fit, "round_robin", lambda: None)
 
 
-def round_of(before: Sequence[ClientRecord], after: Sequence[ClientRecord], result: AuditResult) -> AuditedRound:
+def round_of(before: Sequence[ClientRecord], after: Sequence[ClientRecord], gain: FigureRange) -> AuditedRound:
     """Return a round's figures."""
     profile = EngineProfile(recompute_last_block=True)
     work_s = sum(profile.prefill_s(record.prompt_tokens, record.cached_tokens) for record in before)
     return AuditedRound(
         before_s=statistics.fmean(record.ttft_s for record in before),
         after_s=statistics.fmean(record.ttft_s for record in after),
-        predicted_s=result.gain_s.value,
-        low_s=result.gain_s.low,
-        high_s=result.gain_s.high,
+        predicted_s=gain.value,
+        low_s=gain.low,
+        high_s=gain.high,
         hits_before=_hits(before),
         hits_after=_hits(after),
         prefill_use=work_s / SPEED / ENGINES / (before[-1].sent_s - before[0].sent_s),
@@ -209,9 +204,8 @@ def one_round(router: str, rows: Sequence[TraceRow]) -> AuditedRound:
     """Serve the rows by the router and by Headway, and audit the router."""
     with tempfile.TemporaryDirectory() as folder:
         scratch = Path(folder)
-        before = served(router, rows, scratch)
-        after = served(HEADWAY, rows, scratch)
-        return round_of(before, after, audit_of(router, rows, before, scratch))
+        before, after = (served(name, rows, scratch) for name in (router, HEADWAY))
+        return round_of(before, after, audit_of(router, rows, before, scratch).gain_s)
 
 
 def verdict(results: Mapping[str, Sequence[AuditedRound]]) -> tuple[dict[str, float], dict[str, Target]]:
@@ -229,30 +223,17 @@ def verdict(results: Mapping[str, Sequence[AuditedRound]]) -> tuple[dict[str, fl
     return figures, targets
 
 
-def counted(measure: Callable[[], AuditedRound], options: argparse.Namespace) -> AuditedRound:
-    """Return the first round that counts, or the last of `tries`; each begins once others use less than `busy`."""
-    late = None
-    for _ in range(options.tries):
-        while (used := busy_share()) > options.busy:
-            print(f"others use {used:.0%} of the machine", flush=True)
-            time.sleep(15.0)
-        try:
-            late = measure()
-        except UnansweredError as error:
-            print(f"not counted: {error}", flush=True)
-            continue
-        print(f"{late} gain_s={late.gain_s:.3f} agrees={late.agrees}", flush=True)
-        if late.counts:
-            return late
-    if late is None:
-        raise RuntimeError("no try was answered; run the same command on a quieter machine")
-    return late
+def counted(measure: Callable[[], AuditedRound], tries: int) -> AuditedRound:
+    """Return the first round that counts, or the last of `tries`."""
+    while not (measured := measure()).counts and tries > 1:
+        print(f"not counted: {measured}", flush=True)
+        tries -= 1
+    return measured
 
 
 def main() -> None:
     """Measure the missing rounds, store each, and write the report."""
     parser = command_line("audited_routers", __doc__)
-    parser.add_argument("--busy", type=float, default=0.5, help="maximum CPU share of other programs before a round")
     parser.add_argument("--tries", type=int, default=4, help="maximum number of tries until a round counts")
     options = parser.parse_args()
     trace, results = whole_trace("toolagent_like"), dict[str, list[AuditedRound]]()
@@ -262,7 +243,8 @@ def main() -> None:
         router, path = list(ROUTERS)[number // ROUNDS], folder / f"{number}.json"
         if not path.exists():
             print(f"round {number % ROUNDS + 1} of {router}", flush=True)
-            measured = counted(partial(one_round, router, rows_of(number, trace)), options)
+            measured = counted(partial(one_round, router, rows_of(number, trace)), options.tries)
+            print(f"{measured} gain_s={measured.gain_s:.3f} agrees={measured.agrees}", flush=True)
             path.write_bytes(msgspec.json.encode(measured))
         results.setdefault(router, []).append(msgspec.json.decode(path.read_bytes(), type=AuditedRound))
     write_report("audited_routers", *verdict(results), options.json)

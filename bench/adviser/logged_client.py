@@ -20,10 +20,6 @@ _COLUMNS = ("request_id", "time", "engine", "prompt_tokens", "output_tokens", "c
             "block_hashes", "block_tokens")  # fmt: skip
 
 
-class UnansweredError(RuntimeError):
-    """A request has no complete answer. The message states what was answered instead."""
-
-
 class ClientRecord(msgspec.Struct, frozen=True):
     """What the client knows about one answered request."""
 
@@ -41,22 +37,21 @@ class ClientRecord(msgspec.Struct, frozen=True):
     total_s: float
 
 
-async def records_of(url: str, rows: Sequence[TraceRow], options: ReplayOptions) -> list[ClientRecord]:
+async def records_of(rows: Sequence[TraceRow], options: ReplayOptions) -> list[ClientRecord]:
     """Send each row at its time, whatever the state of others, and return the records in order of the rows.
 
-    Raises UnansweredError for an answer that is not a complete stream.
+    Raises RuntimeError for an answer that is not a complete stream.
     """
-    connector, timeout = aiohttp.TCPConnector(limit=0), aiohttp.ClientTimeout(total=options.timeout_s)
     headers = {"content-type": "application/json", "authorization": f"Bearer {options.api_key}"}
     # Before the first is due, since making a text takes time that belongs to no request.
     bodies = [request_body(row, number, options, "") for number, row in enumerate(rows)]
-    async with aiohttp.ClientSession(connector=connector, timeout=timeout, headers=headers) as session:
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0), headers=headers) as session:
         began = time.monotonic() + 0.5
 
         async def send(number: int) -> ClientRecord:
             due_s = began + (rows[number].timestamp - rows[0].timestamp) / 1000
             await asyncio.sleep(due_s - time.monotonic())
-            return await _record(session, url, f"request-{number}", bodies[number], time.monotonic() - due_s)
+            return await _record(session, options.target, f"request-{number}", bodies[number], time.monotonic() - due_s)
 
         return await asyncio.gather(*map(send, range(len(rows))))
 
@@ -72,7 +67,7 @@ async def _record(session: aiohttp.ClientSession, url: str, name: str, body: byt
                 last = line
     usage = json.loads(last[6:]).get("usage") if last.startswith(b"data: {") else None
     if response.status != 200 or not usage:
-        raise UnansweredError(f"{url} answered {name} with {response.status} and no complete stream: {last[:200]!r}")
+        raise RuntimeError(f"{url} answered {name} with {response.status} and no complete stream: {last[:200]!r}")
     return ClientRecord(
         request_id=name,
         sent_s=sent_s,

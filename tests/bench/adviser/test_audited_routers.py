@@ -6,8 +6,19 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from msgspec.structs import replace
 
-from bench.adviser.audited_routers import ENGINES, RATE, REQUESTS, AuditedRound, audit_of, round_of, rows_of, verdict
+from bench.adviser.audited_routers import (
+    ENGINES,
+    RATE,
+    REQUESTS,
+    AuditedRound,
+    audit_of,
+    counted,
+    round_of,
+    rows_of,
+    verdict,
+)
 from bench.adviser.logged_client import ClientRecord
 from bench.evidence.traces import MAX_INPUT
 from simulator.engine_models.engine_profile import EngineProfile
@@ -28,12 +39,20 @@ def test_a_round_has_its_own_rows_at_the_rate_with_prompts_cut_to_the_limit() ->
 
 
 def test_only_a_gain_within_the_range_agrees() -> None:
-    outside = [AuditedRound(2.0, after_s, 0.4, 0.3, 0.6, 0.3, 0.4, 0.6, 0.0) for after_s in (1.3, 1.8)]
+    outside = [replace(ROUND, after_s=after_s) for after_s in (1.3, 1.8)]
     figures, targets = verdict({"one": [ROUND] * 3, "two": [ROUND, *outside]})
     assert (targets["one_agrees"].value, targets["one_agrees"].holds) == (3, True)
     assert (targets["two_agrees"].value, targets["two_agrees"].holds) == (1, False)
     assert figures["two_2_gain_s"] == pytest.approx(0.7)
     assert figures["one_1_width_s"] == pytest.approx(0.3)
+
+
+def test_a_late_round_is_repeated_and_does_not_count_toward_the_claim() -> None:
+    late = replace(ROUND, late_s=0.3)
+    assert counted(iter([late, ROUND]).__next__, 4) == ROUND
+    assert counted(iter([late, late]).__next__, 2) == late
+    figures, targets = verdict({"one": [ROUND, late]})
+    assert (targets["one_agrees"].value, figures["one_counted"], figures["one_agrees_counted_or_not"]) == (1, 1, 2)
 
 
 @pytest.mark.parametrize("router", ["sglang_router", "vllm_router"])
@@ -47,7 +66,7 @@ def test_audit_of_a_clients_csv_covers_the_gain_in_simulated_fleets(router: str,
     ]
     (tmp_path / "router.log").write_text("".join(lines))
     result = audit_of(router, rows, before, tmp_path)
-    measured = round_of(before, after, result)
+    measured = round_of(before, after, result.gain_s)
     assert len(result.summary.engines) == ENGINES
     assert measured.agrees
     assert measured.gain_s > 0
