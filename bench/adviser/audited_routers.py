@@ -4,8 +4,8 @@ Routers: sglang-router and vllm-router from PyPI with their default policy, cach
 toolagent_like trace twice, each time with 4 new engines with empty caches: through the router, then through a Headway
 gateway with the default policy, whose engine costs are known, as a live pool learns them. Engines are simulated servers
 with their real HTTP API and KV events, 1.25 times faster than those that an audit starts from, with 600 blocks instead
-of 1,953. Each round has other rows, with Poisson arrivals, 6.9 per second: prefills then use 50 to 70 % of the engines'
-time (chosen in the simulator under round_robin, before any round).
+of 1,953. Each round has other rows, with Poisson arrivals, 6.9 per second: prefills then use 48 to 68 % of the engines'
+time (the rate was chosen in the simulator, before any round).
 
 The audit reads what an operator can know, not the engines' profile: a CSV of the client (times, usage, hashes of prompt
 blocks), and the engine of each request. That is in sglang-router's log, which is read as it is (`--log-level debug`).
