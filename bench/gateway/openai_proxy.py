@@ -42,7 +42,9 @@ class Way(msgspec.Struct, frozen=True):
     pid: int
 
 
-def started(stack: ExitStack, command: Sequence[str | Path], log: Path = Path(os.devnull), /, **environment: str) -> int:
+def started(
+    stack: ExitStack, command: Sequence[str | Path], log: Path = Path(os.devnull), /, **environment: str
+) -> int:
     """Run a command until the stack is closed, its output in `log`. Return its process id."""
     with log.open("wb") as output:
         running = subprocess.Popen(command, env={**os.environ, **environment}, stdout=output)
