@@ -42,9 +42,12 @@ class Way(msgspec.Struct, frozen=True):
     pid: int
 
 
-def started(stack: ExitStack, command: Sequence[str | Path], **environment: str) -> int:
-    """Run a command until the stack is closed. Return its process id."""
-    running = subprocess.Popen(command, env={**os.environ, **environment}, stdout=subprocess.DEVNULL)
+def started(
+    stack: ExitStack, command: Sequence[str | Path], log: Path = Path(os.devnull), /, **environment: str
+) -> int:
+    """Run a command until the stack is closed, its output in `log`. Return its process id."""
+    with log.open("wb") as output:
+        running = subprocess.Popen(command, env={**os.environ, **environment}, stdout=output)
     stack.callback(_end, running)
     return running.pid
 

@@ -78,7 +78,7 @@ def live_fleet(
     """
     role_of = dict(enumerate(roles))
     ports = free_ports(3 * engines + 1)
-    entries = [_entry(number, ports, time_scale, role_of.get(number, "mixed")) for number in range(engines)]
+    entries = [engine_entry(number, ports, time_scale, role_of.get(number, "mixed")) for number in range(engines)]
     snapshot = Snapshot(
         version=1,
         published_at=time.time(),
@@ -110,7 +110,8 @@ def live_fleet(
             process.wait()
 
 
-def _entry(number: int, ports: Sequence[int], speed: float, role: str) -> EngineEntry:
+def engine_entry(number: int, ports: Sequence[int], speed: float, role: str = "mixed") -> EngineEntry:
+    """Return the entry of one engine, `ports` being three for each engine."""
     http, events, replay = ports[3 * number : 3 * number + 3]
     return EngineEntry(
         engine_id=f"engine-{number + 1:02}",

@@ -1,11 +1,13 @@
 """SGLang's model gateway (smg, successor of sglang-router): its token dump, and its cache trace (`SMG_CACHE_TRACE=1`).
 
 Source: smg-project/smg, model_gateway/src/observability/{token_dump/line.rs (format v1), cache_trace.rs (schema 1)}.
-The token dump has token ids and times; the cache trace names only the engine of each request.
+The token dump has token ids and times; the cache trace names only the engine of each request. So do the lines "Sending
+request" that sglang-router writes with `--log-level debug`, with times in whole seconds (read from lines of 0.3.2).
 """
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from controlplane.router_audit.readers.line_fields import (
@@ -19,6 +21,9 @@ from controlplane.router_audit.readers.line_fields import (
 from planning.router_audit.logged_request import LoggedRequest, OtherLineError, UnusableLineError
 
 _EVIDENCE = b"evidence="
+_COLOR = re.compile(rb"\x1b\[[0-9;]*m")
+_MESSAGE = re.compile(rb"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) +[A-Z]+ ")
+_SENT = re.compile(rb'[^"{]*\{.*? request_id="([^"]+)".*\}: .* Sending request url=(\S+)')
 
 
 class SglangLog:
@@ -32,6 +37,9 @@ class SglangLog:
         """Return what one line states."""
         if _EVIDENCE in line and not line.startswith(b"{"):
             return _dispatched(json_object(line[line.index(_EVIDENCE) + len(_EVIDENCE) :].strip()))
+        text = _COLOR.sub(b"", line)
+        if (message := _MESSAGE.match(text)) is not None:
+            return _sent(message[1].decode(), text[message.end() :])
         fields = json_object(line)
         if "evidence" in fields:
             return _dispatched(json_object(str(fields["evidence"]).encode()))
@@ -70,6 +78,15 @@ class SglangLog:
         tokens = max(before, new) if fields.get("part") == "complete" else before + new
         self._calls[call] = name, tokens
         return LoggedRequest(request_id=name, ttft_s=milliseconds(fields.get("t_ms")) if tokens else None)
+
+
+def _sent(at: str, message: bytes) -> LoggedRequest:
+    """Return the dispatch that a message of the router states."""
+    sent = _SENT.match(message)
+    if sent is None:
+        raise OtherLineError("message about something else")
+    name, url = (part.decode(errors="replace") for part in sent.groups())
+    return LoggedRequest(request_id=name, arrived_s=unix_s(at), engine=address(url))
 
 
 def _dispatched(evidence: dict[str, Any]) -> LoggedRequest:

@@ -102,6 +102,22 @@ def test_smgs_cache_trace_names_the_engine_as_text_or_json() -> None:
     assert joined(SglangLog(), {**message, "evidence": json.dumps(evidence)}, message) == [expected]
 
 
+def test_sglang_routers_debug_log_names_the_engine_of_each_request() -> None:
+    span = 'http_request{method=POST uri=/v1/chat/completions version=HTTP/1.1 module="smg" request_id="r1"}'
+    sent = f"{span}: smg::observability::events: /src/observability/events.rs:58: Sending request url=http://W1:30000"
+    colored = sent.replace(span, f"\x1b[1m{span}\x1b[0m").replace("url=", "\x1b[3murl\x1b[0m\x1b[2m=\x1b[0m")
+    expected = LoggedRequest(request_id="r1", arrived_s=1791579601.0, engine="w1:30000")
+    for line in (
+        f"2026-10-09 21:00:01 DEBUG {sent}",
+        f"\x1b[2m2026-10-09 21:00:01\x1b[0m \x1b[34mDEBUG\x1b[0m {colored}",
+    ):
+        assert joined(SglangLog(), line.encode()) == [expected]
+    with pytest.raises(OtherLineError, match="something else"):
+        SglangLog()(b"2026-10-09 21:00:01  INFO smg::server: src/server.rs:794: Starting router on 127.0.0.1:1")
+    with pytest.raises(UnusableLineError):
+        SglangLog()(b"Traceback")
+
+
 def test_three_messages_of_llm_ds_endpoint_picker_are_one_request() -> None:
     name = {"level": "info", "x-request-id": "r1"}
     requests = joined(
