@@ -23,6 +23,8 @@ _HITS_NOTHING = {
     troubles.HITS_FELL, troubles.EVICTING,
 }  # fmt: skip
 """Symptoms that hit no request by themselves."""
+COUNTED_BEFORE_S = 5.0
+"""Requests that ended in these seconds before the onset are hit, too: streams break before their engine counts as lost."""
 CLOSES_AFTER_S = 120.0
 """Seconds without a symptom after which an episode closes."""
 RETURNS_WITHIN_S = 600.0
@@ -60,7 +62,7 @@ class Episode(msgspec.Struct, frozen=True, kw_only=True):
     reported_low: float = 1.0
     reported_at: float = 0.0
     hit: Tables = {}
-    """Requests that ended from the onset to the last symptom."""
+    """Requests that ended from COUNTED_BEFORE_S before the onset to the last symptom."""
     before: Tables = {}
     """Requests of the minutes before the onset, at most ten."""
     before_s: float = 0.0
@@ -240,8 +242,8 @@ def _open(
         symptoms=(),
         reported_at=newest.at,
     )
-    begin = log.reading_at(onset) or log.readings(onset)[0]
-    usual = [log.interval(pool, max(onset - 600.0, log.oldest_at()), onset) for pool in _scope(episode, begin)]
+    begin = log.reading_at(onset - COUNTED_BEFORE_S) or log.readings(onset - COUNTED_BEFORE_S)[0]
+    usual = [log.interval(pool, max(onset - 600.0, log.oldest_at()), begin.at) for pool in _scope(episode, begin)]
     known = [item for item in usual if item is not None]
     episode = msgspec.structs.replace(
         episode,

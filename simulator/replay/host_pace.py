@@ -128,5 +128,6 @@ def pace_words(paces: Sequence[ReplayPace]) -> str:
     if not paces:
         return ""
     cores, full, rate = paces[0].cores, sum(pace.full for pace in paces), sum(pace.rate for pace in paces)
-    slowed = f", slowed from {full:.3g} because the gateway responds late" if rate < full else ""
-    return f"{cores:g} core{'' if cores == 1 else 's'}: replaying {rate:.2g} requests/s{slowed}"
+    now, usual = f"{rate:.2g}", f"{full:.2g}"
+    slowed = f", slowed from {usual} because the gateway responds late" if now != usual and rate < full else ""
+    return f"{cores:g} core{'' if cores == 1 else 's'}: replaying {now} requests/s{slowed}"

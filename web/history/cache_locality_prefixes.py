@@ -98,15 +98,11 @@ def _step(holders: int, engines: int) -> int:
 
 def prefix_finding(locality: PoolCacheLocality) -> str:
     """Return a sentence about the longest prefix that much of the traffic shares; empty if there is none."""
-    hot = [
-        (item.last_block, at)
-        for at, item in enumerate(locality.prefixes)
-        if locality.requests and item.requests >= HOT * locality.requests
-    ]
+    hot = [item for item in locality.prefixes if locality.requests and item.requests >= HOT * locality.requests]
     if not hot:
         return ""
-    blocks, at = max(hot)
-    prefix = locality.prefixes[at]
+    prefix = max(hot, key=lambda item: (item.last_block, item.requests))
+    blocks = prefix.last_block
     share = "All" if prefix.requests == locality.requests else f"{percent(prefix.requests / locality.requests)} of the"
     holders, engines = len(prefix.holders), len(locality.accepting)
     held = f"all {count(engines, 'engine')}" if holders == engines > 1 else f"{holders} of {count(engines, 'engine')}"

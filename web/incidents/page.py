@@ -166,6 +166,7 @@ def _page(request: HttpRequest, shown: Incident, *, problem: str = "", status: i
         acts=_acts(episode, pool, report),
         tried=_other_version(pool) if pool is not None else None,
         decisions=address,
+        counted_since=episode.counted_from,
         fleet=f"/?pool={shown.pool}&end={int((shown.closed_at or now).timestamp()) + 30}&range=1h",
         fragment=f"{reverse('incident', args=[shown.pk])}?fragment=1",
         said=SAID.get(asked(request, "said"), ""),

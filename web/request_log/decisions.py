@@ -171,12 +171,18 @@ def decisions_tap(request: HttpRequest) -> HttpResponse:
 
 
 def span_of(wanted: DecisionFilter, now: float) -> Span:
-    """Return the strip's span: between the filter's times, at most one hour; by default the last SHOWN_S seconds."""
+    """Return the strip's span: between the filter's times, at most one hour; by default the last SHOWN_S seconds.
+
+    It ends now if the filter ends later.
+    """
     since, until = wanted.since or wanted.ended_since, wanted.until or wanted.ended_until
-    end_ms = unix_ms("until", until) if until else int(now) * 1000 + 1000
+    now_ms = int(now) * 1000 + 1000
+    end_ms = unix_ms("until", until) if until else now_ms
     begin_ms = unix_ms("since", since) if since else end_ms - SHOWN_S * 1000
     if begin_ms >= end_ms:
         raise UnreadableFilterError("From is not before To; swap them, or clear one.")
+    if begin_ms < now_ms:
+        end_ms = min(end_ms, now_ms)
     return Span(max(begin_ms, end_ms - MAX_SPAN_MS), end_ms)
 
 

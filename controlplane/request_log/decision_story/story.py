@@ -183,6 +183,8 @@ def _waited(stored: StoredDecision) -> str:
 
 def _cached_words(stored: StoredDecision) -> str:
     reported = stored.cached_tokens
+    if reported is None and stored.outcome in ("failed", "cancelled", RUNNING):
+        return "; cached tokens are reported at the end of an answer."
     if reported is None:
         return "; the engine does not report cached tokens."
     only = "only " if reported < stored.believed_tokens else ""

@@ -9,7 +9,7 @@ import pytest
 
 from planning.incidents.causes import GATEWAY
 from planning.incidents.episodes import IncidentMemory, advance
-from planning.incidents.signs import REJECTED, Outage, SignLog, missed, requests
+from planning.incidents.signs import FAILED, REJECTED, Outage, SignLog, missed, requests
 from tests.planning.incidents.world import START, World, totals
 
 
@@ -192,6 +192,21 @@ def test_hits_that_fall_while_caches_fill_open_an_episode() -> None:
     world.run(100)
     world.hit["pool-0"] = 0.0
     assert [item.kind for item in world.run(45)][:1] == ["opened"]
+
+
+def test_streams_that_broke_just_before_their_engine_was_lost_are_hit() -> None:
+    world = World(seed=4)
+    world.run(300)
+    world.pool().failed = 0.1
+    world.run(3)
+    world.pool().failed = 0.0
+    world.engine(1, state="lost", reason="connection refused")
+    world.run(10)
+    (episode,) = world.memory.episodes
+    assert [item.kind for item in episode.symptoms] == ["engine_lost"]
+    assert episode.hit["all"][""][FAILED] > 0
+    assert episode.before["all"][""][FAILED] == 0
+    assert episode.onset - 7.0 <= episode.counted_from <= episode.onset - 5.0
 
 
 def test_caches_that_become_full_open_nothing() -> None:

@@ -100,6 +100,8 @@ def test_the_sentence_names_cores_rate_and_a_slowdown() -> None:
     assert pace_words([pace]) == "2 cores: replaying 4 requests/s"
     assert pace_words([slow]) == "1 core: replaying 2 requests/s, slowed from 4 because the gateway responds late"
     assert pace_words([pace, pace, slow]).startswith("2 cores: replaying 10 requests/s, slowed from 12 because")
+    little = msgspec.structs.replace(pace, full=3.51, rate=3.49)
+    assert pace_words([little]) == "2 cores: replaying 3.5 requests/s", "no slowdown that cannot be seen"
     assert pace_words([]) == ""
 
 

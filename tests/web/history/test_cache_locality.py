@@ -52,6 +52,14 @@ def panel(page: str, name: str) -> str:
     return page.partition(f'id="cache-locality-{name}"')[2].partition("</section>")[0]
 
 
+def test_of_equally_long_prefixes_the_title_names_the_one_that_most_requests_share(
+    viewer: Client, report: Report
+) -> None:
+    shared = [SharedPrefix(key, -1, 0, 1, 2, requests) for key, requests in (("6a37cb" * 2, 62), ("cc3400" * 2, 29))]
+    report(prefixes=tuple(shared))
+    assert "62.0\u202f% of the requests share their first 32 tokens" in show(viewer)
+
+
 def test_title_names_the_most_notable_fact(viewer: Client, report: Report) -> None:
     report()
     page = show(viewer)

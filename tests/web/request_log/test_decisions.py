@@ -165,6 +165,8 @@ def test_the_title_is_the_finding_of_the_time_shown(viewer: Client) -> None:
     assert title.format("7 requests, 1 late, 1 failed") in show(viewer, "/requests")
     assert title.format("1 failed request") in show(viewer, "/requests?state=failed")
     assert title.format("5 requests, none late, failed or rejected") in show(viewer, "/requests?state=on_time")
+    soon = f"/requests?since={now - 900:.0f}&until={now + 90_000:.0f}"
+    assert "7 requests, 1 late, 1 failed in the last 15 min" in plain(show(viewer, soon)), "a day that is not over"
     assert "2 requests, 1 late from 08:00:00 to 08:00:02 UTC" in show(
         viewer, "/requests?since=2027-01-15T08:00:00&until=2027-01-15T08:00:02"
     )

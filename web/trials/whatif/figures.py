@@ -107,4 +107,4 @@ def _spread(figure: str, spread: Spread) -> str:
     half = (spread.high - spread.low) / 2
     if figure in SHARES:
         return f"±{half * 100:.1f}" if half >= LEAST_POINTS / 2 else ""
-    return f"±{half:.2g}" if half > 0.005 * abs(spread.mean) else ""
+    return f"±{_value(figure, half)}" if half > 0.005 * abs(spread.mean) else ""

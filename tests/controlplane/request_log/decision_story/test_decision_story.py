@@ -115,6 +115,13 @@ def test_slow_gateway_is_named_before_any_engine() -> None:
     assert plain(story.to_do).startswith("The gateway was slow, not an engine")
 
 
+def test_a_broken_answer_is_not_blamed_on_what_the_engine_reports() -> None:
+    story = story_with(outcome="failed", error="connection lost while streaming", cached_tokens=None)
+    assert "cached tokens are reported at the end of an answer." in plain(text_of(story.happened))
+    story = story_with(cached_tokens=None)
+    assert "the engine does not report cached tokens." in plain(text_of(story.happened))
+
+
 def judged(**fields: Any) -> StoredDecision:
     return Hindsight().judged(stored(regret=None, **fields))
 

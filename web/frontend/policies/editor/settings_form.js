@@ -136,7 +136,8 @@ export function showView(view) {
     if (wanted.length) for (const setting of inside) near.add(setting);
     group.hidden = view === 'near' && !wanted.length;
   }
-  setText(byId('near-count'), `, ${near.size}`);
+  const changed = all.filter((setting) => setting.matches('.changed, .wrong'));
+  setText(byId('near-count'), `, ${changed.length}`);
   for (const button of findAll(document, '#form-views [data-view]')) {
     button.setAttribute('aria-pressed', String(button.dataset.view === view));
   }
