@@ -24,7 +24,7 @@ _HITS_NOTHING = {
 }  # fmt: skip
 """Symptoms that hit no request by themselves."""
 COUNTED_BEFORE_S = 5.0
-"""Requests that ended in these seconds before the onset are hit, too: streams break before their engine counts as lost."""
+"""Requests that ended in these seconds before the onset are hit: streams break before their engine counts as lost."""
 CLOSES_AFTER_S = 120.0
 """Seconds without a symptom after which an episode closes."""
 RETURNS_WITHIN_S = 600.0
