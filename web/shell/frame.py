@@ -38,6 +38,8 @@ class NavigationItem:
     """Opens the page after G."""
     tabs: tuple[Tab, ...] = ()
     """The pages below the item; the item opens the first."""
+    also: str = ""
+    """Further words by which the search finds it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +54,11 @@ NAVIGATION = (
     NavigationGroup(
         "Watch",
         (
-            NavigationItem("Fleet", "/", "fleet", "f"),
-            NavigationItem("Incidents", "/incidents", "incidents", "i"),
-            NavigationItem("Requests", "/requests", "decisions", "r"),
-            NavigationItem("Usage", "/usage", "usage", "s"),
-            NavigationItem("Objectives", "/objectives", "objectives", "o"),
+            NavigationItem("Fleet", "/", "fleet", "f", also="overview home load"),
+            NavigationItem("Incidents", "/incidents", "incidents", "i", also="alerts outages"),
+            NavigationItem("Requests", "/requests", "decisions", "r", also="decisions log"),
+            NavigationItem("Usage", "/usage", "usage", "s", also="cost money tokens prices budgets limits savings"),
+            NavigationItem("Objectives", "/objectives", "objectives", "o", also="slo burn error budget"),
         ),
     ),
     NavigationGroup(
@@ -74,6 +76,7 @@ NAVIGATION = (
                     ("canary", "Canaries", "/trials/canaries"),
                     ("recordings", "Recordings", "/trials/recordings"),
                 ),
+                also="placement order rules settings experiments",
             ),
             NavigationItem(
                 "Advice",
@@ -81,8 +84,9 @@ NAVIGATION = (
                 "advice",
                 "d",
                 (("proposals", "Proposals", "/advice"), ("record", "Record", "/advice/record")),
+                also="adviser autopilot",
             ),
-            NavigationItem("Automation", "/automation", "automation", "m"),
+            NavigationItem("Automation", "/automation", "automation", "m", also="scaling rebalance health freeze"),
         ),
     ),
     NavigationGroup(
@@ -94,6 +98,7 @@ NAVIGATION = (
                 "topology",
                 "e",
                 (("engines", "Engines", "/engines"), ("services", "Services", "/engines/services")),
+                also="pools topology workers models register",
             ),
             NavigationItem(
                 "Cache",
@@ -106,6 +111,7 @@ NAVIGATION = (
                     ("moves", "Moves and advisories", "/cache/moves"),
                     ("agents", "Agents", "/cache/agents"),
                 ),
+                also="kv prefixes hits eviction",
             ),
             NavigationItem(
                 "Regions",
@@ -123,8 +129,20 @@ NAVIGATION = (
     NavigationGroup(
         "Settings",
         (
-            NavigationItem("Access", "/access", "access", "a"),
-            NavigationItem("Notifications", "/notifications", "notifications", "n"),
+            NavigationItem(
+                "Access",
+                "/access",
+                "access",
+                "a",
+                also="people users roles tenants keys sign-in account settings theme password",
+            ),
+            NavigationItem(
+                "Notifications",
+                "/notifications",
+                "notifications",
+                "n",
+                also="alerts channels routes silences rules slack pagerduty mail webhook",
+            ),
             NavigationItem("Audit", "/audit", "audit", "u"),
             NavigationItem("Jobs", "/jobs", "jobs", "j"),
         ),

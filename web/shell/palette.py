@@ -28,6 +28,8 @@ from web.shell.frame import ITEMS
 MOST_OF_KIND = 6
 MAX_WORDS = 64
 _DECISION_ID = re.compile(r"[0-9a-f]{8}-[0-9a-f-]{4,27}")
+_ENDING = re.compile(r"(?<=\w{3})(ies|y|s)$")
+"""Endings that differ between a singular and its plural."""
 _ENGINE_VERBS = {
     "Drain": ("engines", "drain"),
     "Quarantine": ("automation-pool", "quarantine"),
@@ -68,6 +70,8 @@ class PaletteRow:
     engine_id: str = ""
     key: str = ""
     """Opens the page after G."""
+    also: str = ""
+    """Further words that find it."""
 
     def rank(self, words: str) -> int:
         """Return how well the name matches: 0 exactly, 1 from its start, 2 from the start of a word, 3 otherwise."""
@@ -115,8 +119,8 @@ def matches(actor: Actor, words: str) -> Iterator[PaletteRow]:
 
 
 def _matching(words: str, rows: Iterable[PaletteRow]) -> Iterator[PaletteRow]:
-    parts = words.lower().split()
-    return (row for row in rows if all(part in f"{row.name} {row.detail}".lower() for part in parts))
+    parts = [_ENDING.sub("", part) for part in words.lower().split()]
+    return (row for row in rows if all(part in f"{row.name} {row.detail} {row.also}".lower() for part in parts))
 
 
 def _best(matching: QuerySet[Listed], words: str, *then: str) -> QuerySet[Listed]:
@@ -131,7 +135,7 @@ def _named(words: str) -> Q:
 
 def _pages() -> Iterator[PaletteRow]:
     for item in ITEMS:
-        yield PaletteRow("Page", item.name, "", item.address, item.icon, key=item.key)
+        yield PaletteRow("Page", item.name, "", item.address, item.icon, key=item.key, also=item.also)
         for _, name, address in item.tabs:
             if address != item.address:
                 yield PaletteRow("Page", name, item.name, address, item.icon)

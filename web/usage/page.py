@@ -84,7 +84,7 @@ def usage(request: HttpRequest) -> HttpResponse:
         span="" if "month" in given else given.get("days", USUAL_SPAN),
         given=given,
         query=query,
-        options=[(name, TITLES[name], given.get(name, ""), texts) for name, texts in choices(actor, query).items()],
+        options=_options(choices(actor, query), given),
         chips=filter_chips(ADDRESS, named, TITLES, key_names([named["key"]]) if "key" in named else {}),
         all=with_query(ADDRESS, **{name: text for name, text in given.items() if name not in NAMED}),
         keep=kept(**given),
@@ -111,6 +111,15 @@ def download(request: HttpRequest, form: str) -> HttpResponse:
     return HttpResponse(
         csv_table((*EXPORTED, *COUNTS, "dollars"), lines), content_type="text/csv; charset=utf-8", headers=headers
     )
+
+
+def _options(names: dict[str, list[str]], given: dict[str, str]) -> list[tuple[str, str, str, list[tuple[str, str]]]]:
+    """Return the filter's fields: name, title, chosen value, and choices with their words."""
+    keys = key_names(names.get("key", ()))
+    return [
+        (name, TITLES[name], given.get(name, ""), [(text, keys.get(text, text)) for text in texts])
+        for name, texts in names.items()
+    ]
 
 
 def _given(request: HttpRequest) -> dict[str, str]:

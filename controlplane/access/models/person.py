@@ -67,7 +67,7 @@ class Person(User, RevisedModel):
         declared(
             models.JSONField(name="roles", default=list, blank=True),
             "Roles",
-            "Each as pool=role, such as chat=operator; the pool * is all pools, and admins need it.",
+            "Admins need all pools. The API and files write each as pool=role, such as chat=operator; * is all pools.",
             items=TextList(MAX_ROLES, length=MAX_ROLE, ticked=True),
         ),
         declared(

@@ -58,6 +58,23 @@ def test_pages_actions_and_request_ids_are_found() -> None:
     assert rows(viewer, "")[0] == ("Page", "Fleet")
 
 
+@pytest.mark.parametrize(
+    ("words", "page"),
+    [
+        ("policy", "Policies"),
+        ("budgets", "Usage"),
+        ("price", "Usage"),
+        ("settings", "Access"),
+        ("theme", "Access"),
+        ("pools", "Engines"),
+        ("slack", "Notifications"),
+        ("slo", "Objectives"),
+    ],
+)
+def test_pages_are_found_by_other_words_for_them(words: str, page: str) -> None:
+    assert ("Page", page) in rows(client_of(make_person("admin")), words)
+
+
 def test_exact_matches_come_before_prefixes_and_these_before_others_each_with_their_kind() -> None:
     for number in range(8):
         Tenant.objects.create(slug=f"t{number}", name=f"a chat {number}")
