@@ -76,7 +76,7 @@ NAVIGATION = (
                     ("canary", "Canaries", "/trials/canaries"),
                     ("recordings", "Recordings", "/trials/recordings"),
                 ),
-                also="placement order rules settings experiments",
+                also="placement order rules settings trials",
             ),
             NavigationItem(
                 "Advice",
