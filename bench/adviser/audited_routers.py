@@ -24,11 +24,9 @@ HEADWAY_TRACES names the folder of the traces.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import random
 import statistics
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -42,7 +40,7 @@ from bench.engines.real_engines_run.routers import VLLM_ROUTER, register
 from bench.evidence.traces import MAX_INPUT, whole_trace
 from bench.gateway.openai_proxy import started
 from bench.gateway.proxy import PEER
-from bench.live.live_fleet import API_KEY, MODEL, engine_command, engine_entry, loopback_pool, start_gateway, wait_for
+from bench.live.live_fleet import API_KEY, MODEL, engine_command, engine_entry, start_gateway, stored_snapshot, wait_for
 from bench.live.loopback_ports import free_ports
 from bench.peers.environment import peer_python
 from bench.report import Target, command_line, write_report
@@ -51,14 +49,13 @@ from controlplane.router_audit.audited_fleet import audited_fleet
 from controlplane.router_audit.engine_fit import ENGINE_MODELS, fitted_engine
 from controlplane.router_audit.log_files import read_log
 from controlplane.router_audit.rebuild import Assumptions
-from gateway.bus.snapshot_store import SnapshotStore
-from gateway.contracts.snapshot import ApiKeyEntry, Snapshot
 from planning.router_audit.audit_summary import FigureRange
 from planning.router_audit.logged_request import RequestLog
 from routing.policy.policy_document import RoutingPolicy
 from simulator.engine_models.engine_profile import EngineProfile
 from simulator.replay.replay_options import ReplayOptions
 from simulator.workloads.arrival_pattern import poisson_times
+from simulator.workloads.arrivals import prompt_tokens
 from simulator.workloads.trace import BLOCK_TOKENS, TraceRow
 
 HEADWAY = "headway"
@@ -67,6 +64,8 @@ ROUNDS, ENGINES, REQUESTS, RATE, BLOCKS = 3, 4, 260, 6.9, 600
 OBJECTIVE_S, LATE_S, SPEED = 5.0, 0.25, 1.25
 _FIRST, _STRIDE = 2000, 3000
 """First row of the first round, and rows between the first rows of two rounds."""
+_PROFILE = EngineProfile(recompute_last_block=True)
+"""The engines' costs at speed 1, which are also where the audit's fit starts."""
 
 
 class AuditedRound(msgspec.Struct, frozen=True):
@@ -111,8 +110,8 @@ def rows_of(number: int, trace: Sequence[TraceRow]) -> list[TraceRow]:
         replace(
             row,
             timestamp=round(next(times) * 1000, 3),
-            input_length=min(row.input_length, MAX_INPUT),
-            hash_ids=row.hash_ids[: -(-min(row.input_length, MAX_INPUT) // BLOCK_TOKENS)],
+            input_length=(length := prompt_tokens(row, MAX_INPUT)),
+            hash_ids=row.hash_ids[: -(-length // BLOCK_TOKENS)],
         )
         for row in trace[first : first + REQUESTS]
     ]
@@ -132,15 +131,7 @@ def fleet_behind(router: str, scratch: Path) -> Iterator[str]:
             wait_for(f"{entry.url}/health")
         urls, url = [entry.url for entry in entries], f"http://127.0.0.1:{ports[-1]}"
         if router == HEADWAY:
-            hashed = hashlib.sha256(API_KEY.encode()).hexdigest()
-            snapshot = Snapshot(
-                version=1,
-                published_at=time.time(),
-                pools=(loopback_pool(RoutingPolicy(ttft_slo_s=OBJECTIVE_S), BLOCK_TOKENS),),
-                engines=entries,
-                api_keys=(ApiKeyEntry(key_id="key", sha256=hashed, tenant_id="tenant"),),
-            )
-            SnapshotStore(scratch, 3600.0).save(snapshot, time.time())
+            stored_snapshot(scratch, RoutingPolicy(ttft_slo_s=OBJECTIVE_S), BLOCK_TOKENS, entries)
             gateway = start_gateway(scratch, ports[-1])
             stack.callback(gateway.wait)
             stack.callback(gateway.terminate)
@@ -173,16 +164,14 @@ def audit_of(router: str, rows: Sequence[TraceRow], records: Sequence[ClientReco
     fleet = audited_fleet(log.requests(), str(ENGINES))
     if len(fleet.chosen) != len(rows):
         raise RuntimeError(f"the logs of {router} name the engines of {len(fleet.chosen)} of {len(rows)} requests")
-    profile = EngineProfile(recompute_last_block=True)
-    start = Assumptions(name="start", profile=profile, engine_model=ENGINE_MODELS[0], ttft_slo_s=OBJECTIVE_S)
+    start = Assumptions(name="start", profile=_PROFILE, engine_model=ENGINE_MODELS[0], ttft_slo_s=OBJECTIVE_S)
     fit = fitted_engine(fleet, start, "round_robin", given=False, on_step=lambda: None)
     return audited(fleet, fit, "round_robin", lambda: None)
 
 
 def round_of(before: Sequence[ClientRecord], after: Sequence[ClientRecord], gain: FigureRange) -> AuditedRound:
     """Return a round's figures."""
-    profile = EngineProfile(recompute_last_block=True)
-    work_s = sum(profile.prefill_s(record.prompt_tokens, record.cached_tokens) for record in before)
+    work_s = sum(_PROFILE.prefill_s(record.prompt_tokens, record.cached_tokens) for record in before)
     return AuditedRound(
         before_s=statistics.fmean(record.ttft_s for record in before),
         after_s=statistics.fmean(record.ttft_s for record in after),

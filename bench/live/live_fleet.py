@@ -60,6 +60,26 @@ def loopback_pool(policy: RoutingPolicy, block_tokens: int) -> PoolEntry:
     )
 
 
+def stored_snapshot(
+    state_dir: Path,
+    policy: RoutingPolicy,
+    block_tokens: int,
+    entries: Sequence[EngineEntry],
+    more_keys: Sequence[ApiKeyEntry] = (),
+) -> Snapshot:
+    """Store a snapshot of one pool with these engines, which API_KEY may use, for a gateway that starts there."""
+    hashed = hashlib.sha256(API_KEY.encode()).hexdigest()
+    snapshot = Snapshot(
+        version=1,
+        published_at=time.time(),
+        pools=(loopback_pool(policy, block_tokens),),
+        engines=tuple(entries),
+        api_keys=(ApiKeyEntry(key_id="key", sha256=hashed, tenant_id="tenant"), *more_keys),
+    )
+    SnapshotStore(state_dir, 3600.0).save(snapshot, time.time())
+    return snapshot
+
+
 @contextmanager
 def live_fleet(
     state_dir: Path,
@@ -79,17 +99,7 @@ def live_fleet(
     role_of = dict(enumerate(roles))
     ports = free_ports(3 * engines + 1)
     entries = [engine_entry(number, ports, time_scale, role_of.get(number, "mixed")) for number in range(engines)]
-    snapshot = Snapshot(
-        version=1,
-        published_at=time.time(),
-        pools=(loopback_pool(policy, block_tokens),),
-        engines=tuple(entries),
-        api_keys=(
-            ApiKeyEntry(key_id="key", sha256=hashlib.sha256(API_KEY.encode()).hexdigest(), tenant_id="tenant"),
-            *more_keys,
-        ),
-    )
-    SnapshotStore(state_dir, 3600.0).save(snapshot, time.time())
+    snapshot = stored_snapshot(state_dir, policy, block_tokens, entries, more_keys)
     options = ["--time-scale", str(time_scale), "--block-size", str(block_tokens), "--num-blocks", str(num_blocks)]
     commands = [
         engine_command(ports[3 * number : 3 * number + 3], [*options, "--role", role_of.get(number, "mixed")])

@@ -141,12 +141,13 @@ def _flood(scene: Scene) -> list[IncidentCause]:
     during, before, growth = scene.during, scene.before, scene.growth
     if before is None or growth is None:
         return []
-    more_requests = growth >= GROWN and _beyond_chance(during, before.arrivals_per_s(), during.arrivals_per_s())
+    per_s, usual_per_s = during.arrivals_per_s(), before.arrivals_per_s()
+    more_requests = growth >= GROWN and _beyond_chance(during, usual_per_s, per_s)
     # Clients that wait for answers send fewer requests while a flood of long prompts delays them.
     longer = during.prompt_tokens_per_s() / max(1.0, before.prompt_tokens_per_s())
     if not more_requests and longer < LONGER:
         return []
-    figures = {"growth": growth, "per_s": during.arrivals_per_s(), "usual_per_s": before.arrivals_per_s()}
+    figures = {"growth": growth, "per_s": per_s, "usual_per_s": usual_per_s}
     now, usual = during.tables(), before.tables()
     ended_s, usual_s = requests(now[ALL][""]) / during.span_s, requests(usual[ALL][""]) / before.span_s
     rates = {

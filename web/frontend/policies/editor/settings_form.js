@@ -129,14 +129,14 @@ export function markChanges() {
  */
 export function showView(view) {
   const all = settings();
+  const changed = all.filter((setting) => setting.matches('.changed, .wrong'));
   const near = new Set();
   for (const group of findAll(document, '.setting-group')) {
     const inside = all.filter((setting) => group.contains(setting));
-    const wanted = inside.filter((setting) => setting.matches('.changed, .wrong'));
-    if (wanted.length) for (const setting of inside) near.add(setting);
-    group.hidden = view === 'near' && !wanted.length;
+    const wanted = changed.some((setting) => group.contains(setting));
+    if (wanted) for (const setting of inside) near.add(setting);
+    group.hidden = view === 'near' && !wanted;
   }
-  const changed = all.filter((setting) => setting.matches('.changed, .wrong'));
   setText(byId('near-count'), `, ${changed.length}`);
   for (const button of findAll(document, '#form-views [data-view]')) {
     button.setAttribute('aria-pressed', String(button.dataset.view === view));
