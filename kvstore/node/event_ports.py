@@ -23,6 +23,8 @@ _MAX_MESSAGE_BYTES = 256
 _MAX_EVENTS = 100
 """Maximum connection events per call, so that they do not delay the node's messages."""
 _COUNT_EVERY = 10
+_READ_BYTES = 1 << 20
+_MAX_READS = 64
 _TCP_INFO_BYTES = 136
 _RECEIVED = slice(128, 136)
 """Position of `tcpi_bytes_received` in Linux's `struct tcp_info`."""
@@ -99,6 +101,11 @@ def _received(connection: socket.socket) -> int:
 
 
 def _shut_down(connection: socket.socket) -> int:
-    # Not closed: the descriptor belongs to libzmq, which closes it when it reads the end.
+    # Not closed: the descriptor belongs to libzmq, which closes it when it reads the end. Until its receive buffer has
+    # room, the kernel refuses what the client sends instead of resetting the connection, so empty the buffer first.
+    with suppress(BlockingIOError):
+        for _ in range(_MAX_READS):
+            if not connection.recv(_READ_BYTES, socket.MSG_DONTWAIT):
+                break
     connection.shutdown(socket.SHUT_RDWR)
     return 0

@@ -6,7 +6,7 @@ import socket
 import struct
 import urllib.request
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -141,6 +141,31 @@ def test_a_client_that_sends_endlessly_is_disconnected() -> None:
                 for number in range(10_000_000):  # many times what the buffers of both sockets hold
                     stranger.sendall(part % (number % 1000))
         assert replayed(replay)
+
+
+@pytest.mark.parametrize(
+    ("served", "kind", "part"),
+    [(zmq.XPUB, b"SUB", b"\x00\x09\x01topic003"), (zmq.ROUTER, b"DEALER", b"\x00\x08part0003")],
+)
+def test_a_client_that_filled_the_receive_buffer_is_disconnected(served: int, kind: bytes, part: bytes) -> None:
+    """The kernel resets no connection whose data it cannot take, and libzmq does not read a full connection's end."""
+    with zmq.Context() as context, closing(context.socket(served)) as publisher:
+        guarded = event_ports.GuardedPort(publisher)
+        with spoken(publisher.bind_to_random_port("tcp://127.0.0.1"), kind) as stranger:
+            assert len(stranger.recv(len(ZMTP_GREETING), socket.MSG_WAITALL)) == len(ZMTP_GREETING)
+            stranger.settimeout(1)
+            with pytest.raises(TimeoutError):
+                for _ in range(1_000_000):
+                    stranger.sendall(part * 100)
+            stranger.settimeout(0.01)
+            with pytest.raises(ConnectionError):
+                wait_until(lambda: guarded.guard() or _sends(stranger, part))
+        guarded.close()
+
+
+def _sends(stranger: socket.socket, part: bytes) -> None:
+    with suppress(TimeoutError):
+        stranger.sendall(part)
 
 
 def test_a_message_longer_than_any_gateway_sends_ends_its_connection() -> None:
