@@ -35,6 +35,8 @@ _CRAWLS = ("times their estimate", "ms apart")
 _SILENT = ("timed out", "produced nothing", "no answer", "no progress", "no probe answered")
 GROWN, LONGER = 1.25, 1.5
 """Ratios of arrivals, and of their prompt tokens, to the usual ones that count as more."""
+AWAY = 0.02
+"""Additional share of the time in which gateways are blocked that makes measured times uncertain."""
 AFTER_S = 60.0
 """Seconds by which the onset may be early or late: an event farther from it is no cause of it."""
 BY_CHANCE = 4.0
@@ -119,13 +121,17 @@ def _yielding(causes: Sequence[IncidentCause]) -> list[IncidentCause]:
     ]
 
 
+def _more_away(scene: Scene) -> float:
+    """Return by how much the share of the time in which gateways were blocked exceeds the usual one."""
+    return scene.during.away_share() - (scene.before.away_share() if scene.before is not None else 0.0)
+
+
 def _gateway(scene: Scene) -> list[IncidentCause]:
     """Gateways were blocked although no more requests arrived."""
-    share = scene.during.away_share()
-    usual = scene.before.away_share() if scene.before is not None else 0.0
-    if share - usual < 0.05:
+    share, more = scene.during.away_share(), _more_away(scene)
+    if more < 0.05:
         return []
-    score = 0.55 + min(0.4, 1.5 * (share - usual))
+    score = 0.55 + min(0.4, 1.5 * more)
     growth = scene.growth
     if growth is None:
         # A flood would have the same sign.
@@ -248,17 +254,22 @@ def _frozen(scene: Scene) -> list[IncidentCause]:
 
 
 def _slow(scene: Scene) -> list[IncidentCause]:
-    """An engine takes longer than its estimate, by a multiple of the other engines', or is sick for that reason."""
+    """An engine takes longer than its estimate, by a multiple of the other engines', or is sick for that reason.
+
+    A gateway that is late measures times that are not the engine's, so that it is no certain witness.
+    """
+    most = CERTAIN - 0.01 if _more_away(scene) >= AWAY else 1.0
     sick = [item for item in scene.engines if item.state in SICK and _says(item.reason, _CRAWLS)]
-    matches = [_of(item, SLOW, 0.75, item.reason) for item in sick]
+    matches = [_of(item, SLOW, min(most, 0.75), item.reason) for item in sick]
     known = [item for item in scene.engines if item.slowness is not None and item.slowness_samples >= 3]
     for engine in known if len(known) > 1 else ():
         others = statistics.median(item.slowness or 1.0 for item in known if item is not engine)
         ratio = (engine.slowness or 1.0) / max(1.0, others)
         if ratio >= 1.8 and engine.slowness_samples >= 5:
-            # Engines that are all slow have a common cause outside of them.
-            score = min(0.9, 0.5 + 0.1 * ratio) if others < 1.8 else LISTED
-            matches.append(_of(engine, SLOW, score, engine.reason, ratio=ratio))
+            # Engines that are all slow have a common cause outside of them. The more the others are, the less is it
+            # this engine.
+            score = min(0.9, 0.5 + 0.1 * ratio) - 0.5 * max(0.0, others - 1.0) if others < 1.8 else LISTED
+            matches.append(_of(engine, SLOW, min(most, score), engine.reason, ratio=ratio))
     return matches
 
 

@@ -343,6 +343,25 @@ def test_engines_that_are_all_slow_are_not_the_cause() -> None:
     assert (episode.causes[0].kind, episode.certain) == ("eviction_wave", True)
 
 
+@pytest.mark.parametrize("away", [0.024, 0.045])
+def test_a_slow_engine_that_a_late_gateway_measured_is_unsure(away: float) -> None:
+    def both(world: World) -> None:
+        slow(world)
+        world.away_per_s = away
+
+    episode = planted(both, "one pool").memory.episodes[0]
+    assert (episode.causes[0].kind, episode.certain) == ("engine_slow", False)
+
+
+def test_an_engine_is_the_less_certainly_slow_the_slower_the_others_are() -> None:
+    def others(world: World) -> None:
+        slow(world, 3.5)
+        world.on_step = lambda stepped: [stepped.engine(number, slowness=1.5) for number in (0, 1, 2, 4, 5)]
+
+    episode = planted(others, "one pool").memory.episodes[0]
+    assert not episode.certain
+
+
 def test_a_slow_engine_after_a_publish_is_unsure() -> None:
     def both(world: World) -> None:
         policy(world)

@@ -140,7 +140,7 @@ class World:
                 now,
                 progress=now.progress + 20,
                 running=3,
-                slowness=now.slowness if now.slowness and now.slowness > 2 else rng.uniform(0.8, 1.3),
+                slowness=now.slowness if now.slowness and now.slowness > 1.3 else rng.uniform(0.8, 1.3),
                 slowness_samples=20,
                 in_flight_s=now.in_flight_s if now.in_flight_s > 5 else rng.uniform(0.1, 1.2),
                 dispatched_tokens=now.dispatched_tokens + prompt,
