@@ -49,8 +49,8 @@ class _Done(msgspec.Struct, frozen=True):
     """CPU time of the child since its start."""
 
 
-_Key = tuple[bytes, int, int]
-"""Encoded policy and fleet, first row of the window, seed."""
+_Key = tuple[bytes, int, int, int]
+"""Encoded policy and fleet, first and last row of the window, seed."""
 _HOURS_PER_DAY = 24
 
 
@@ -103,7 +103,7 @@ class Evaluator:
         No run starts after the budget is spent. Runs in progress finish, and their CPU time counts.
         """
         runs = [(policy, window, seed) for policy in policies for window in windows for seed in seeds]
-        keys = [(msgspec.json.encode(policy), window.first, seed) for policy, window, seed in runs]
+        keys = [(msgspec.json.encode(policy), window.first, window.last, seed) for policy, window, seed in runs]
         tasks = {key: self._task(*run) for key, run in zip(keys, runs, strict=True) if key not in self._known}
         self._run(tasks)
         made, per_policy = [self._known[key] for key in keys], len(windows) * len(seeds)

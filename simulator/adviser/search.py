@@ -1,6 +1,7 @@
-"""The search: candidates by successive halving, then the prediction of the best from windows that the search never saw.
+"""The search: candidates by successive halving, then the best on all the traffic, then the prediction from windows.
 
-The live policy runs on the same windows with the same seeds, so that only the policies differ.
+The halving never sees the windows of the prediction. The live policy runs on the same traffic with the same seeds, so
+that only the policies differ.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from planning.adviser.prediction import (
 from planning.adviser.search_space import Point, point_of, policy_at, search_space, starting_points
 from planning.adviser.trace_windows import TraceColumns, TraceWindow, WindowPlan, window_plan
 from planning.adviser.verdict import Advice, PolicyCandidate, costs_of, objections
-from routing.policy.policy_document import RoutingPolicy
+from routing.policy.policy_document import RoutingPolicy, Stage
 from simulator.adviser.evaluation import BudgetSpentError, Evaluator
 from simulator.adviser.policy_sampler import PolicySampler
 from simulator.runs.run_task import RunTask, workload_of
@@ -36,7 +37,13 @@ BATCH = 8
 SEEDS = 2
 FIRST_RUNG_SHARE = 0.45
 SEARCH_SHARE = 0.6
-"""Shares of the budget up to the end of the first rung and of the search; the rest is for the prediction."""
+WHOLE_SHARE = 0.75
+"""Shares of the budget up to the end of the first rung, of the halving, and of the runs on all the traffic; the rest is
+for the prediction.
+"""
+MOST_WHOLE_RUNS, MOST_WHOLE_ROWS = 4 * FINALISTS + 1, 8_000
+WHOLE_WARMUP_SHARE = 1 / 8
+"""Part of the traffic at its start that fills caches and queues and is not counted."""
 SECONDS_PER_REQUEST = 2e-4
 """CPU time assumed for one simulated request when a search is sized; a slower host ends it before its last run."""
 
@@ -122,7 +129,7 @@ class _Search:
             mean_rows = sum(item.last - item.first for item in search) / len(search)
             runs = int(plan.budget_s / (SECONDS_PER_REQUEST * mean_rows))
         predicting = (FINALISTS + 1) * SEEDS * (len(self._windows.predict) + len(self._windows.check))
-        steps = rungs(max(min(int(runs * SEARCH_SHARE), runs - predicting), 0), len(search))
+        steps = rungs(max(min(int(runs * SEARCH_SHARE), runs - predicting - MOST_WHOLE_RUNS), 0), len(search))
         if not steps:
             raise BudgetSpentError("The budget does not suffice for a search")
         return steps
@@ -141,6 +148,11 @@ class _Search:
                 # On a slow host, the best so far are predicted from what is reserved.
                 self._cut_short = True
                 break
+        evaluator.limit_s = self._plan.budget_s * WHOLE_SHARE
+        try:
+            ranked = self._ranked_on_all(ranked)
+        except BudgetSpentError:
+            self._cut_short = True
         evaluator.limit_s = self._plan.budget_s
         # The best of each fleet first: where one engine less is not confirmed, one more may be.
         best = {tried.fleet: tried for tried in reversed(ranked)}
@@ -197,6 +209,37 @@ class _Search:
         ]
         # Stable: of equal candidates, the earlier.
         return [policy for gain, policy in sorted(scored, key=lambda item: -item[0]) if gain > 0]
+
+    def _ranked_on_all(self, ranked: Sequence[FleetPolicy]) -> list[FleetPolicy]:
+        """Return the best candidates and their plain variants that beat the live policy on all the traffic, in order.
+
+        Windows are too short for what builds up slowly: a queue, a cache, or requests that wait until they starve. A
+        plain variant precedes a candidate that does not gain a practical size more.
+        """
+        best = ranked[: MOST_WHOLE_RUNS // 2]
+        plain = {msgspec.json.encode(one): one for one in map(self._plain, best)}
+        tuned = {key: one for one in best if (key := msgspec.json.encode(one)) not in plain}
+        tried = [*plain.values(), *tuned.values()]
+        windows = (*self._windows.search, *self._windows.predict, *self._windows.check)
+        last = max(item.last for item in windows)
+        affordable = self._plan.budget_s * (WHOLE_SHARE - SEARCH_SHARE) / (SECONDS_PER_REQUEST * (len(tried) + 1))
+        rows = min(last - min(item.first for item in windows), MOST_WHOLE_ROWS, int(affordable))
+        whole = msgspec.structs.replace(windows[0], first=last - rows, last=last, warmup=int(rows * WHOLE_WARMUP_SHARE))
+        live, *results = self._run([self._live, *tried], [whole])
+        gains = [utility(live, runs, self._plan.practical) for runs in results]
+        for number in range(len(plain), len(tried)):
+            gains[number] -= 1
+        order = sorted(range(len(tried)), key=lambda number: -gains[number])
+        return [tried[number] for number in order if gains[number] > 0]
+
+    def _plain(self, tried: FleetPolicy) -> FleetPolicy:
+        """Return the live policy with the candidate's rules, on its fleet, with their default or live parameters."""
+        live, policy = self._live.policy, tried.policy
+        placement, order = (
+            old if old.name == new.name else Stage(name=new.name)
+            for old, new in ((live.placement, policy.placement), (live.order, policy.order))
+        )
+        return FleetPolicy(msgspec.structs.replace(live, placement=placement, order=order), tried.fleet)
 
     def _run(
         self, policies: Sequence[FleetPolicy], windows: Sequence[TraceWindow], seeds: int = 1
