@@ -26,27 +26,34 @@ JOB = "capacity"
 STORED_AFTER_S = 60.0
 """Time after which the requests of a quarter of an hour are stored."""
 MINUTES, FEWEST_MINUTES, EARLY_EVERY = 60, 3, timedelta(minutes=5)
-"""Minutes that a plan by the minute covers at most and at least, and how often it is made until the log has a full
-quarter of an hour.
-"""
+"""Minutes that a plan by the minute covers at most and at least, and how often before the first full plan."""
+FEWEST_QUARTERS = 4
+"""Full quarters of an hour that a plan by the quarter hour needs. Fewer show no course of the demand."""
 
 
 @shared_task(name="controlplane.capacity", ignore_result=True)
 @one_at_a_time
 def capacity() -> None:
-    """Read the demand if a person asks, or if a quarter of an hour of recorded traffic has ended since the last run."""
+    """Read the demand if a person asks, or if a plan is due by the log's length and the last run."""
     if inputs := _due(time.time()):
         start_calculation(JOB, inputs)
     serve_calculations(JOB, "controlplane.capacity.demand_child", _summary)
 
 
 def start_reading(actor: Actor, *, by_minute: bool = False) -> JobRun:
-    """Read the demand now, `by_minute` that of the last MINUTES.
+    """Read the demand now; that of the last MINUTES if `by_minute`, or if the log is too short for another plan.
 
     Raises NotAllowedError unless the actor operates all pools, and ConflictError.
     """
     require(actor, Role.OPERATOR)
-    return start_calculation(JOB, {"minutes": MINUTES} if by_minute else {"days": MAX_DAYS})
+    logged = recorded_span()
+    short = logged is not None and logged[1] < first_full_plan(logged[0])
+    return start_calculation(JOB, {"minutes": MINUTES} if by_minute or short else {"days": MAX_DAYS})
+
+
+def first_full_plan(since: float) -> float:
+    """Return when a log that begins at `since` is long enough for a plan by the quarter hour (both unix seconds)."""
+    return (since // STEP_S + 1 + FEWEST_QUARTERS) * STEP_S
 
 
 def stored_demand() -> tuple[LoggedDemand, datetime] | None:
@@ -61,12 +68,12 @@ def _due(now: float) -> dict[str, int] | None:
     """Return the inputs of the run that is due."""
     if (span := recorded_span()) is None:
         return None
-    first, last = int(span[0] // STEP_S) + 1, int(min(span[1], now - STORED_AFTER_S) // STEP_S)
-    full = first < last
+    until = min(span[1], now - STORED_AFTER_S)
+    full = until >= first_full_plan(span[0])
     if not full and min(span[1], now) - span[0] < 60 * FEWEST_MINUTES:
         return None
     # One attempt for each quarter of an hour, so that a failing run is not repeated all the time.
-    begun = datetime.fromtimestamp(last * STEP_S + STORED_AFTER_S if full else now, UTC)
+    begun = datetime.fromtimestamp(until // STEP_S * STEP_S + STORED_AFTER_S if full else now, UTC)
     begun -= timedelta() if full else EARLY_EVERY
     runs = JobRun.objects.filter(job=JOB).filter(Q(started_at__gte=begun) | Q(state=JobState.ACTIVE))
     return None if runs.exists() else {"days": MAX_DAYS} if full else {"minutes": MINUTES}

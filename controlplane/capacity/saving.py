@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from random import Random
 
-from controlplane.capacity.demand import STEP_S, LoggedDemand
+from controlplane.capacity.demand import LoggedDemand
 from controlplane.fleet.models.engine import Engine
 from controlplane.platform.format import span
 from planning.capacity.capacity_plan import CapacityPlan, CapacityQuestion, SavingRange, capacity_plan
@@ -54,14 +54,23 @@ class InstallationPlan:
 
     def size(self, engines: int) -> FleetSize:
         """Return how this number of engines (> 0) serves the demand, shared by all regions."""
-        total = [sum(step) for step in zip(*self.demand.regions.values(), strict=True)]
-        hours = self.demand.step_s / 3600
+        total, hours = self.total, self.demand.step_s / 3600
         return FleetSize(
             engines,
             max(total) / engines,
             hours * sum(busy > self.utilization * engines for busy in total),
             hours * sum(busy > engines for busy in total),
         )
+
+    @property
+    def total(self) -> list[float]:
+        """Return the busy engines of all regions together, by step."""
+        return [sum(step) for step in zip(*self.demand.regions.values(), strict=True)]
+
+    @property
+    def peak(self) -> float:
+        """Return the busy engines at the shared peak."""
+        return max(self.total)
 
     @property
     def span_s(self) -> float:
@@ -73,9 +82,10 @@ class InstallationPlan:
         """Return the limits of the data; empty if it covers at least a day and the whole log was read."""
         sentences = []
         if self.span_s < DAY_S:
-            sentences.append(f"The log covers {span(self.span_s)}, less than a day: it excludes peaks at other hours.")
-        if self.demand.step_s < STEP_S:
-            sentences.append("Planned by the minute, so that short peaks count in full.")
+            sentences.append(
+                f"The log covers {span(self.span_s)}, less than a day: peaks at other hours are missing. "
+                "Wait for a full day before you resize the fleet."
+            )
         if self.demand.every > 1:
             sentences.append(f"The log is long: the plan uses one of {self.demand.every} requests.")
         return " ".join(sentences)

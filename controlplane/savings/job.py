@@ -24,6 +24,7 @@ from controlplane.platform.role import Role
 from controlplane.platform.roles import require
 from controlplane.savings.day_task import day_begin, day_task
 from controlplane.savings.models.savings_rows import JOB, Saving, SavingsDay, SavingsState
+from controlplane.savings.reading import STORED_AFTER
 from controlplane.savings.replay_child import DayResult
 from controlplane.trials.models.holdback import HoldbackDay
 from controlplane.trials.whatif.reading import CannotRunError
@@ -33,8 +34,6 @@ from planning.savings.day_windows import LEAST_WINDOWS
 from routing.values.prepared_struct import prepared
 from simulator.child_task import ChildTaskError
 
-STORED_AFTER = timedelta(minutes=20)
-"""Time after the end of a day at which its requests have ended and are stored."""
 MAX_S = 4 * 3600.0
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from typing import Any
 
 from django.db.models import Count, F, Q, QuerySet, Sum
@@ -25,6 +25,8 @@ TITLES = {
     "sglang_cache_aware": "SGLang cache-aware",
 }
 """Titles of alternatives; others are versions of the pool's own policy."""
+STORED_AFTER = timedelta(minutes=20)
+"""Time after the end of a day at which its requests have ended and are stored."""
 _ENDS = ("", "_low", "_high")
 
 
@@ -132,6 +134,17 @@ def missing_days(query: SavingsQuery, stored: Sequence[SavingsDay]) -> list[Savi
         for day in (begin + timedelta(days=number) for number in range((last - begin).days + 1))
         if (pool, day) not in known
     ]
+
+
+def since_first_record(days: Sequence[SavingsDay]) -> list[SavingsDay]:
+    """Return the days without those before the first that has recorded requests."""
+    first = min((item.day for item in days if item.state != SavingsState.NOT_RECORDED), default=date.max)
+    return [item for item in days if item.day >= first]
+
+
+def next_replay(now: datetime) -> datetime:
+    """Return when the current day will be replayed."""
+    return datetime.combine(now.date() + timedelta(days=1), time(), UTC) + STORED_AFTER
 
 
 def named_pools(actor: Actor, rows: QuerySet[SavingsDay]) -> list[str]:

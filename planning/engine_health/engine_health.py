@@ -298,7 +298,8 @@ def _reasons(
     reasons = [
         Reason(
             of[name].code or "recovered",
-            f"{name} is {of[name].state}" + (f": {of[name].text}" if of[name].text else ""),
+            f"{name} is {'on ' * (of[name].state == PROBATION)}{of[name].state}"
+            + (f": {of[name].text}" if of[name].text else ""),
         )
         for name in changed
     ]

@@ -28,7 +28,10 @@ def overview_finding(rows: Sequence[dict[str, Any]]) -> str:
     late = [f"{row['pool'].name}: {row['late'].rstrip('.')}" for row in rows if row["late"]]
     failed = [f"{row['pool'].name}: {count(row['failed'], 'engine')} failed" for row in rows if row["failed"]]
     frozen = [f"{row['pool'].name} is frozen" for row in rows if row["frozen"]]
-    if wrong := [*failed, *late, *frozen]:
+    out = [
+        f"{row['pool'].name}: {count(row['quarantined'], 'engine')} quarantined" for row in rows if row["quarantined"]
+    ]
+    if wrong := [*failed, *late, *frozen, *out]:
         return some_names(wrong, 2)
     advice = [(row["pool"].name, item) for row in rows for item in row["automations"] if item["wants"]]
     if advice:

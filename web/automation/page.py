@@ -14,7 +14,7 @@ from django.views.decorators.http import require_safe
 
 from controlplane.fleet.models.pool import Pool
 from controlplane.platform.actor import Actor
-from controlplane.platform.format import moment
+from controlplane.platform.format import moment, span
 from controlplane.platform.role import Role
 from controlplane.platform.roles import may
 from web.automation.overview import overview_finding, overview_rows
@@ -56,6 +56,7 @@ def automation(request: HttpRequest) -> HttpResponse:
         finding=overview_finding(rows),
         plans=plan_rows(pools, now),
         several=len(pools) > 1,
+        window=span(latest.window_s) if (latest := fleet_feed().latest) is not None else "seconds",
         at=moment(now, now),
     )
     return render(request, "automation/page.html", context)

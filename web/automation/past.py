@@ -26,6 +26,8 @@ from web.live.feed import FleetFeed
 MAX_PLANS = 4000
 """Maximum number of plans per automation in one response; the newest are kept."""
 MAX_MARKS = 240
+REPEAT_S = 60.0
+"""An automation repeats its advice each round until it is followed; only advice after a longer pause is a new mark."""
 _AUDITED = {
     "pool.freeze": ("freeze", "frozen"),
     "pool.unfreeze": ("unfreeze", "unfrozen"),
@@ -151,7 +153,20 @@ def _marks(pool: Pool, names: dict[str, str], from_s: float, to_s: float) -> lis
         why = f": {event.why}" if event.why else ""
         text = f"{label.capitalize()} by {event.actor_name}{why}"
         marks.append({"at": event.at.timestamp(), "kind": kind, "label": label, "text": sentence(text)})
-    return sorted(marks, key=lambda mark: float(mark["at"]))[-MAX_MARKS:]
+    return without_repeats(sorted(marks, key=lambda mark: float(mark["at"])))[-MAX_MARKS:]
+
+
+def without_repeats(marks: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the marks, oldest first, without advice that repeats the last advice of its label within REPEAT_S."""
+    last: dict[str, float] = {}
+    kept = []
+    for mark in marks:
+        repeats = mark["kind"] == "advice" and mark["at"] - last.get(mark["label"], -math.inf) <= REPEAT_S
+        if mark["kind"] == "advice":
+            last[mark["label"]] = mark["at"]
+        if not repeats:
+            kept.append(mark)
+    return kept
 
 
 def _plan_mark(record: PlanRecord, names: dict[str, str]) -> dict[str, Any] | None:

@@ -15,7 +15,7 @@ from django.utils import timezone
 from django.views.decorators.http import require_http_methods
 
 from controlplane.capacity.demand import STEP_S, LoggedDemand, demand_now
-from controlplane.capacity.job import FEWEST_MINUTES, JOB, MINUTES, start_reading, stored_demand
+from controlplane.capacity.job import FEWEST_MINUTES, JOB, MINUTES, first_full_plan, start_reading, stored_demand
 from controlplane.capacity.saving import (
     DAYS,
     MAX_DAYS,
@@ -36,7 +36,7 @@ from controlplane.platform.role import Role
 from controlplane.platform.roles import NotAllowedError, may
 from controlplane.request_log.store.segments import recorded_span
 from routing.values.counted import count
-from web.shell.chart import LEFT, RIGHT, Tick, place, point, ticks, x, y
+from web.shell.chart import Tick, place, point, ticks, x, y
 from web.shell.console_request import asked, console_actor, go, with_query
 from web.shell.form_field import FormField
 from web.shell.frame import shell_context
@@ -45,40 +45,58 @@ from web.shell.no_role import needs_all_pools
 MOST_LINES = 5
 """Number of regions with a line of their own; the regions with the highest peaks are chosen."""
 MOST_POINTS = 200
+MOST_ABOVE = 4.0
+"""Limits above this multiple of the peak demand are stated, not drawn."""
 _WORDS = 6
 
 
-def demand_picture(installation: InstallationPlan, utilization: float) -> dict[str, Any]:
-    """Return the chart of a plan's demand, in number of engines."""
-    plan, present = installation.plan, sum(installation.present.values())
-    top = 1.05 * max(plan.own_peaks, float(present), 0.001)
+def demand_picture(installation: InstallationPlan) -> dict[str, Any]:
+    """Return the chart of a plan's demand in busy engines, as in the tiles."""
+    plan, demand, present = installation.plan, installation.demand, sum(installation.present.values())
     names = sorted(plan.regions, key=lambda name: (-plan.regions[name].own, name))[:MOST_LINES]
-    demand = {name: [value / utilization for value in installation.demand.regions[name]] for name in names}
-    total = [sum(step) / utilization for step in zip(*installation.demand.regions.values(), strict=True)]
-    lines = [(name, f"s{number}", _points(demand[name], top)) for number, name in enumerate(names, 1)]
-    lines.append(("all", "all", _points(total, top)))
-    key = [(name, f"whatif-line capacity-{series}") for name, series, _ in lines]
+    series = [(name, f"s{number}", demand.regions[name]) for number, name in enumerate(names, 1)]
+    limits = [
+        ("registered engines", "present", float(present)),
+        (f"{percent(installation.utilization)} of them", "target", present * installation.utilization),
+    ]
+    highest = installation.peak
+    if len(plan.regions) > 1:
+        highest = plan.own_peaks * installation.utilization
+        series.append(("all regions", "all", installation.total))
+        limits.insert(0, ("sum of own peaks", "own", highest))
+    # Limits far above the demand would press its line onto the axis.
+    top = 1.05 * max(highest, *(limit for *_, limit in limits if limit <= MOST_ABOVE * highest), 0.001)
     return {
         # Name, series (which is its colour) and points.
-        "lines": lines,
-        "key": [*key, ("own peaks", "capacity-own"), ("registered", "capacity-present")],
+        "lines": [(name, style, _points(values, top)) for name, style, values in series],
+        "limits": [(style, place(y(limit / top))) for _, style, limit in limits if limit <= top],
+        "key": [
+            *((name, f"whatif-line capacity-{style}") for name, style, _ in series),
+            *((_limit_words(name, limit, top), f"capacity-{style}") for name, style, limit in limits),
+        ],
         "up": [Tick(place(y(value / top)), f"{value:g}") for value in ticks(top)],
-        "across": _moments(installation.demand.since, max(1, len(total) - 1) * installation.demand.step_s),
-        "own": place(y(plan.own_peaks / top)),
-        "present": place(y(present / top)),
-        "summary": f"{count(present, 'engine')}; own peaks {plan.own_peaks:.1f}, shared peak {plan.shared_peak:.1f}",
+        "across": _moments(demand.since, len(installation.total), demand.step_s),
+        "summary": f"Demand peaks at {installation.peak:.1f} busy engines; {count(present, 'engine')} registered",
     }
+
+
+def _limit_words(name: str, limit: float, top: float) -> str:
+    return f"{name} {limit:.1f}{', above the chart' if limit > top else ''}"
 
 
 def finding(installation: InstallationPlan) -> tuple[str, str]:
     """Return whether the registered engines are enough, as a title and a sentence."""
     plan, present = installation.plan, sum(installation.present.values())
     gap = round(plan.shared_peak - present, 1)
-    needed = f"needs {plan.shared_peak:.1f} engines that are {percent(installation.utilization)} busy"
-    peak = f"The {'shared ' * (len(plan.regions) > 1)}peak {_peak_at(installation)} {needed}; {present} are registered."
+    shared = "shared " * (len(plan.regions) > 1)
+    peak = (
+        f"The {shared}peak {_peak_at(installation)} keeps {installation.peak:.1f} engines fully busy. At a target of "
+        f"{percent(installation.utilization)} busy, it needs {plan.shared_peak:.1f} engines; {present} are registered."
+    )
     if len(plan.regions) == 1:
-        spare = "Just enough engines at the peak" if gap == 0 else f"{-gap:.1f} engines to spare at the peak"
-        return (f"Short by {gap:.1f} engines at the peak" if gap > 0 else spare), peak
+        when = f"at the peak of the last {span(installation.span_s)}"
+        spare = f"Just enough engines {when}" if gap == 0 else f"{-gap:.1f} engines to spare {when}"
+        return (f"Short by {gap:.1f} engines {when}" if gap > 0 else spare), peak
     short = [
         f"{name} by {missing:.1f}"
         for name, region in plan.regions.items()
@@ -115,15 +133,14 @@ def _points(values: Sequence[float], top: float) -> str:
     return " ".join(point(x(index / last), value / top) for index, value in enumerate(highest))
 
 
-def _moments(since: float, span_s: float) -> tuple[Tick, ...]:
-    words = partial(clock_time, timespec="minutes") if span_s < 36 * 3600 else day
-    return tuple(
-        Tick(
-            place(LEFT + number / _WORDS * (RIGHT - LEFT)),
-            words(since + number / _WORDS * span_s),
-        )
-        for number in range(_WORDS)
-    )
+def _moments(since: float, steps: int, step_s: float) -> tuple[Tick, ...]:
+    """Return labels at the steps with which a new minute, or in a long span a new day, begins."""
+    words = partial(clock_time, timespec="minutes") if steps * step_s < 36 * 3600 else day
+    named = [(step, words(since + step * step_s)) for step in range(steps)]
+    new = [item for at, item in enumerate(named) if at == 0 or item[1] != named[at - 1][1]]
+    shares = [(step / max(1, steps - 1), label) for step, label in new[:: -(-len(new) // _WORDS)]]
+    # A label at the right edge would be clipped.
+    return tuple(Tick(place(x(share)), label) for share, label in shares if share < 0.95)
 
 
 PAGE = "Regions"
@@ -131,9 +148,9 @@ PAGE = "Regions"
 
 _FIELDS = (
     ("days", "Log window (days)", DAYS, MAX_DAYS, ""),
-    ("reserved", "Reserved ($/h)", RESERVED_PER_H, 1e6, "per engine"),
-    ("on_demand", "On demand ($/h)", ON_DEMAND_PER_H, 1e6, "per engine"),
-    ("utilization", "Peak utilization", UTILIZATION, 1.0, "share, 0 to 1"),
+    ("reserved", "Reserved ($/h)", RESERVED_PER_H, 1e6, f"per engine; assumed: {RESERVED_PER_H:g}"),
+    ("on_demand", "On demand ($/h)", ON_DEMAND_PER_H, 1e6, f"per engine; assumed: {ON_DEMAND_PER_H:g}"),
+    ("utilization", "Target utilization", UTILIZATION, 1.0, "busy share at the peak, 0 to 1"),
 )
 
 
@@ -185,24 +202,22 @@ def _reading() -> dict[str, Any]:
     if not settings.RECORDING_BYTES:
         return {"running": running, "done": done, "missing": "Recording is off (HEADWAY_RECORDING_BYTES is 0)."}
     recorded = recorded_span()
-    missing = "No requests are recorded yet. Send some through the gateway."
     if recorded is None:
+        missing = "No requests are recorded yet. Send some through the gateway."
         return {"running": running, "done": done, "failed": failed, "missing": missing}
-    first = f"{clock_time((recorded[0] // STEP_S + 2) * STEP_S, 'minutes')} {zone_name()}"
-    missing = (
-        f"The first plan, by the minute, needs {FEWEST_MINUTES} min of the log. The first full quarter of an hour ends "
-        f"at {first}, if requests keep arriving."
-    )
+    first = f"{clock_time(recorded[0] + FEWEST_MINUTES * 60, 'minutes')} {zone_name()}"
+    full = first_full_plan(recorded[0])
     logged_s = recorded[1] - recorded[0]
     minutes = min(MINUTES, int(logged_s // 60))
     return {
         "running": running,
         "done": done,
         "failed": failed,
-        "missing": missing,
+        "missing": f"The first plan needs {FEWEST_MINUTES} min of requests; it appears soon after {first}.",
         "logged": span(logged_s),
-        "full_at": first,
-        "minutes": minutes if minutes >= FEWEST_MINUTES else 0,
+        "first_at": first,
+        "full_at": f"{clock_time(full, 'minutes')} {zone_name()}",
+        "minutes": minutes if recorded[1] >= full and minutes >= FEWEST_MINUTES else 0,
     }
 
 
@@ -218,34 +233,40 @@ def _field(request: HttpRequest, name: str, label: str, default: float, most: fl
 
 def _plan(logged: LoggedDemand, prices: Prices) -> dict[str, Any]:
     installation = installation_plan(logged, prices)
-    plan, present, now = installation.plan, sum(installation.present.values()), demand_now()
+    plan, demand, present = installation.plan, installation.demand, installation.present
     title, sentence = finding(installation)
+    several = len(plan.regions) > 1
+    own = [("Reserved for own peaks", plan.own_cost, "")] if several else []
     return {
         "plan": plan,
+        "several": several,
         "title": title,
         "sentence": sentence,
-        "saving": percent(plan.saving) if len(plan.regions) > 1 else "",
+        "saving": percent(plan.saving) if several else "",
         "busy": percent(installation.utilization),
         "range": range_words(plan.range),
         "caveat": installation.caveat,
-        "picture": demand_picture(installation, installation.utilization),
-        "present": present,
-        "gap": plan.shared_peak - present,
-        "now": f"{sum(now.values()):.1f}" if now else "—",
-        "peak": plan.shared_peak * installation.utilization,
+        "picture": demand_picture(installation),
+        "present": sum(present.values()),
+        "latest": installation.total[-1],
+        "latest_at": f"{clock_time(demand.until - demand.step_s, 'minutes')} to {clock_time(demand.until, 'minutes')}",
+        "peak": installation.peak,
         "peak_at": _peak_at(installation),
         "sizes": [(note, size, size.engines * prices.reserved_per_h) for note, size in sizes(installation)],
-        "requests": installation.demand.requests,
+        "requests": demand.requests,
         "covered": span(installation.span_s),
-        "by_minute": installation.demand.step_s < STEP_S,
+        "by_minute": demand.step_s < STEP_S,
         "rows": [
-            (name, installation.present.get(name, 0), now.get(name), peak, installation.present.get(name, 0) - peak.own)
+            (name, present.get(name, 0), demand.regions[name][-1], peak, present.get(name, 0) - peak.own)
             for name, peak in plan.regions.items()
         ],
         "costs": [
-            ("Reserved for own peaks", plan.own_cost, ""),
-            ("Reserved for the shared peak", plan.shared_cost, ""),
+            *own,
+            (f"Reserved for the {'shared ' * several}peak", plan.shared_cost, f"{plan.shared_peak:.1f} engines"),
             ("Cheapest mix", plan.mixed_cost, f"{plan.mixed_reserved:.1f} reserved, the rest on demand"),
-            ("On demand, perfect scaling", plan.on_demand_cost, "no delay, always available"),
+            ("On demand", plan.on_demand_cost, "if scaling has no delay"),
         ],
+        "reserved": f"{prices.reserved_per_h:.2f}",
+        "on_demand": f"{prices.on_demand_per_h:.2f}",
+        "assumed": (prices.reserved_per_h, prices.on_demand_per_h) == (RESERVED_PER_H, ON_DEMAND_PER_H),
     }

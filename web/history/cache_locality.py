@@ -14,7 +14,7 @@ from django.views.decorators.http import require_safe
 from controlplane.fleet.models.pool import Pool
 from controlplane.history.cache_locality.intake import PoolCacheReport, cache_locality_intake
 from controlplane.history.cache_locality.rings import engine_id_of
-from controlplane.platform.format import UNKNOWN, count, percent, short, span
+from controlplane.platform.format import UNKNOWN, count, percent, roughly, short, span
 from gateway.contracts.cache_locality_sample import PoolCacheLocality
 from gateway.contracts.fleet_sample import EngineSample, PoolSample
 from web.fleet.topology.drawer import FRESH_S
@@ -46,7 +46,16 @@ def cache_locality(request: HttpRequest) -> HttpResponse:
     rows = [
         _row(pool, intake.of(pool.slug, now), measured.get(pool.slug), of_pool.get(pool.slug, [])) for pool in pools
     ]
-    context = shell_context(request, page="Cache", tab="locality", rows=rows, totals=_totals(rows), prefixes=_hot(rows))
+    context = shell_context(
+        request,
+        page="Cache",
+        tab="locality",
+        rows=rows,
+        totals=_totals(rows),
+        window=span(sample.window_s) if sample is not None and measured else "",
+        judged=roughly(max((row["locality"].span_s for row in rows if row["locality"] is not None), default=0)),
+        prefixes=_hot(rows),
+    )
     return render(request, "history/cache_locality.html", context)
 
 

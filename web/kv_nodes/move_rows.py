@@ -10,7 +10,7 @@ from django.db.models import Count, F, Q, QuerySet, Sum
 
 from controlplane.kv_nodes.advisory_tallies import AdvisoryTotals, verdict
 from controlplane.kv_nodes.models.kv_move import KvMoveRecord
-from controlplane.platform.format import UNKNOWN, moment, short
+from controlplane.platform.format import UNKNOWN, count, moment, short
 from gateway.contracts.advisory import PoolTally, SourceTally
 
 SHOWN = 12
@@ -85,6 +85,20 @@ def order_table(orders: QuerySet[KvMoveRecord], now: datetime) -> dict[str, Any]
         "rows": rows,
         "more": max(0, sum(total["asked"] for total in totals) - len(rows)),
     }
+
+
+def moves_finding(orders: Mapping[str, Any], advisories: Mapping[str, Any]) -> str:
+    """Return the page's title: how many moves and advisories there were, and how many of the moves were useful."""
+    planners = orders["planners"]
+    if not planners:
+        moved = "No moves yet"
+    else:
+        asked, judged, useful = (sum(planner[name] for planner in planners) for name in ("asked", "judged", "useful"))
+        moved = count(asked, "move") + (
+            f", {useful} of {judged} evaluated useful" if judged else ", none evaluated yet"
+        )
+    received = sum(source["received"] for source in advisories["sources"])
+    return f"{moved}; {count(received, 'advisory', 'advisories') if received else 'no advisories'}"
 
 
 def _row(order: KvMoveRecord, now: datetime) -> dict[str, Any]:

@@ -26,8 +26,12 @@ def finding(rows: Sequence[NodeRow]) -> dict[str, Any]:
         "shape": shape,
         "blocks": sum(row.report.blocks for row in live),
         "used": sum(tier.used_slots * row.slot_bytes for row in live for tier in row.report.tiers),
+        "size": sum(slots * row.slot_bytes for row in live for _, _, slots, *_ in row.tiers),
+        "full": any(row.is_full for row in live),
         "hits": hits,
         "asked": None if hits is None or misses is None else hits + misses,
+        "ever_hit": sum(tier.hits for row in live for tier in row.report.tiers),
+        "ever_missed": sum(row.report.misses for row in live),
         "sent_words": rate_words(_total(row.sent_per_s(link) for row in live for link in row.report.links)),
         "leaving": _total(row.leaving_per_s for row in live),
         "corrupt": sum(row.corrupt for row in live),
@@ -63,7 +67,7 @@ def _sentence(rows: Sequence[NodeRow]) -> tuple[str, str]:
     if full:
         words += f"; all tiers of {some_names(full, 3)} are full"
         words += f", {rate(leaving)} blocks/s leave the store" if leaving else ""
-    return f"{words}.", "serving"
+    return f"{words}.", "degraded" if full else "serving"
 
 
 def compression_rows(nodes: Sequence[NodeRow]) -> list[tuple[NodeRow, CompressionAdvice, int]]:

@@ -25,7 +25,7 @@ from controlplane.platform.recorded_change import InUseError
 from controlplane.platform.role import Role
 from controlplane.platform.roles import may
 from web.kv_nodes.load_advice import TOKENS, load_advice
-from web.kv_nodes.move_rows import advisory_table, order_table
+from web.kv_nodes.move_rows import advisory_table, moves_finding, order_table
 from web.kv_nodes.node_rows import compression_rows, finding, node_row
 from web.kv_nodes.prefix_rows import SHOWN_PINS, left_out, pin_rows, prefix_rows
 from web.kv_nodes.transfer_matrix import transfer_matrix
@@ -56,14 +56,14 @@ def kv_store(request: HttpRequest) -> HttpResponse:
 @needs_all_pools(PAGE, "KV nodes serve all pools. Viewing their moves")
 def kv_moves(request: HttpRequest) -> HttpResponse:
     """Show the newest moves of KV blocks and the advisories of sessions, with what they gained."""
-    actor, now = console_actor(request), timezone.now()
+    orders, advisories = order_table(visible_kv_moves(console_actor(request)), timezone.now()), _advisories()
     context = shell_context(
         request,
         page=PAGE,
         tab="moves",
-        finding={"text": "Moves and advisories", "shape": ""},
-        orders=order_table(visible_kv_moves(actor), now),
-        advisories=_advisories(),
+        finding={"text": moves_finding(orders, advisories), "shape": ""},
+        orders=orders,
+        advisories=advisories,
         fragment="/cache/moves?fragment=1",
     )
     return render(request, "kv_nodes/live.html" if "fragment" in request.GET else "kv_nodes/page.html", context)

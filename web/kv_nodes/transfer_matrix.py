@@ -31,7 +31,7 @@ class Matrix:
     nodes: tuple[str, ...]
     lines: tuple[TransferLine, ...]
     most: str
-    """Rate of the busiest link."""
+    """Rate of the busiest link; empty if none sends."""
     more: int
     """Number of omitted clients."""
 
@@ -60,7 +60,9 @@ def transfer_matrix(rows: Sequence[NodeRow], names: Mapping[str, str]) -> Matrix
         kept = sum(item.received_bytes for item in links.values())
         lines.append(TransferLine(names.get(peer, peer), cells, kept))
     lines.sort(key=lambda line: line.name)
-    return Matrix(tuple(row.name for row in nodes), tuple(lines), rate_words(most), len(clients) - len(shown))
+    return Matrix(
+        tuple(row.name for row in nodes), tuple(lines), rate_words(most) if most else "", len(clients) - len(shown)
+    )
 
 
 def _level(rate: float, most: float) -> int:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import date, timedelta
+from datetime import date, datetime, timedelta
 from typing import Any
 
+from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, render
 from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_safe
 
 from controlplane.fleet.visibility import visible_pools
+from controlplane.platform.actor import Actor
 from controlplane.platform.conflict import ConflictError
 from controlplane.platform.field_problems import InvalidFieldsError
 from controlplane.platform.models.job_run import JobRun, JobState
@@ -23,12 +25,15 @@ from controlplane.savings.reading import (
     SavingsQuery,
     missing_days,
     named_pools,
+    next_replay,
     operated_pools,
+    since_first_record,
     title_of,
     totals,
 )
-from controlplane.usage.summary import month_query
+from controlplane.usage.summary import UsageQuery, month_query, sums
 from planning.savings.day_savings import RangedFigure
+from planning.savings.day_windows import LEAST_REQUESTS, LEAST_WINDOWS, SLICES
 from web.shell.chart import BOTTOM, LEFT, RIGHT, TOP, Tick, place
 from web.shell.console_request import asked, console_actor, go, kept, sent, with_query
 from web.shell.frame import shell_context
@@ -82,7 +87,8 @@ def _page(request: HttpRequest, problem: str = "", status: int = 200) -> HttpRes
     lines = totals(rows)
     against = asked(request, "against") or next((item.alternative for item in lines), "round_robin")
     chosen = [item for item in lines if item.alternative == against]
-    days = sorted([*stored, *missing_days(query, stored)], key=lambda item: (item.day, item.pool), reverse=True)
+    days = since_first_record([*stored, *missing_days(query, stored)])
+    days.sort(key=lambda item: (item.day, item.pool), reverse=True)
     checks = [check for item in stored if (check := item.compared) is not None]
     given = {"month": f"{query.since:%Y-%m}", "pool": query.pool, "tenant": query.tenant, "against": against}
     running = JobRun.objects.filter(job=JOB, state=JobState.ACTIVE, shard__in=visible_pools(actor).values("pk"))
@@ -116,10 +122,31 @@ def _page(request: HttpRequest, problem: str = "", status: int = 200) -> HttpRes
         pools=named_pools(actor, query.days(actor)),
         operated=operated_pools(actor),
         months=months(timezone.now().date()),
-        yesterday=timezone.now().date() - timedelta(days=1),
+        replay_day=timezone.now().date() - timedelta(days=1 if days else 0),
+        coming=None if lines else _coming(actor, query, timezone.now()),
         running=[run.inputs for run in running],
     )
     return render(request, "savings/page.html", context, status=status)
+
+
+def _coming(actor: Actor, query: SavingsQuery, now: datetime) -> dict[str, Any] | None:
+    """Return what the next proof needs and when it appears; None for a past month."""
+    today = now.date()
+    if query.until < today:
+        return None
+    off = "" if settings.SAVINGS_CPU_S else "Replays are off (HEADWAY_SAVINGS_CPU_S is 0)."
+    off = off if settings.RECORDING_BYTES else "Recording is off (HEADWAY_RECORDING_BYTES is 0)."
+    at = next_replay(now)
+    return {
+        "off": off,
+        "today": today,
+        "requests": sums(UsageQuery(today, today, {"pool": query.pool, "tenant": query.tenant}).rows(actor))[0][
+            "requests"
+        ],
+        "at": f"{at.day} {at:%b}, {at:%H:%M} UTC",
+        "parts": (LEAST_REQUESTS, LEAST_WINDOWS, SLICES),
+        "others": ", ".join(TITLES.values()),
+    }
 
 
 @require_safe

@@ -17,6 +17,7 @@ from controlplane.platform.resource.csv_text import csv_table, safe_text
 from controlplane.platform.role import Role
 from controlplane.platform.roles import may
 from controlplane.usage.budgets import BUDGETS
+from controlplane.usage.models.budget import ModelPrice
 from controlplane.usage.summary import (
     COUNTS,
     NAMED,
@@ -39,6 +40,8 @@ USUAL_SPAN = "30"
 MAX_ROWS = 200
 TITLES = {"tenant": "Tenant", "key": "API key", "model": "Model", "pool": "Pool", "day": "Day"}
 EXPORTED = ("day", "tenant", "key", "model", "pool")
+_LAST_LABEL = 95.0
+"""Rightmost place of a label in percent, at which a phone does not clip it."""
 _BAR = 0.72
 """Width of a day's bar relative to its place."""
 
@@ -69,6 +72,7 @@ def usage(request: HttpRequest) -> HttpResponse:
         tokens=tokens,
         figures=_figures(total, costs),
         costs=costs,
+        priced=total["dollars"] > 0 or ModelPrice.objects.exists(),
         picture=picture(query, sums(query.rows(actor), "day")),
         rows=[
             {**_row(row, group, names, tokens, given), "requests_of": requests_of(query, group, str(row[group]))}
@@ -217,8 +221,11 @@ def picture(query: UsageQuery, days: list[dict[str, Any]]) -> dict[str, Any]:
         "bars": bars,
         "up": [Tick(place(y(value / top)), short(value)) for value in ticks(top)] if top else [],
         "across": [
-            Tick(place(LEFT + (number + 0.5) * pitch), f"{query.since + timedelta(days=number):%d %b}")
-            for number in range(0, query.days, every)
+            Tick(
+                place(min(LEFT + (number + 0.5) * pitch, _LAST_LABEL)), f"{query.since + timedelta(days=number):%d %b}"
+            )
+            # From the last day backwards, so that today has its label.
+            for number in reversed(range(query.days - 1, -1, -every))
         ],
         "summary": f"Tokens per day; {len(days)} of {query.days} days have usage",
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,6 +12,8 @@ from controlplane.platform.format import sentence, span
 from planning.documents.automation_document import AutomationPolicy
 from web.automation.actions import drain_words
 from web.automation.next_action import next_change
+from web.automation.overview import overview_finding
+from web.automation.past import without_repeats
 from web.automation.words import action_words, change_words
 
 NAMES = {"a": "e-01", "b": "e-02"}
@@ -108,3 +111,18 @@ def test_sentences_keep_the_case_of_names() -> None:
         "2 min 5 s",
         "1 h 20 min",
     ]
+
+
+@pytest.mark.parametrize(
+    ("quarantined", "title"), [(0, "1 pool steady, no action due"), (1, "Demo: 1 engine quarantined")]
+)
+def test_a_pool_with_a_quarantined_engine_is_not_steady(quarantined: int, title: str) -> None:
+    row = {"pool": SimpleNamespace(name="Demo"), "late": "", "failed": 0, "frozen": False, "automations": []}
+    assert overview_finding([{**row, "quarantined": quarantined}]) == title
+
+
+def test_repeated_advice_is_one_mark_until_it_pauses() -> None:
+    advice = [{"kind": "advice", "label": label, "at": at} for label, at in (("−1", 0.0), ("−1", 50.0), ("+1", 55.0))]
+    later = {"kind": "advice", "label": "−1", "at": 111.0}
+    done = [{"kind": "scaling", "label": "−1", "at": at} for at in (112.0, 113.0)]
+    assert without_repeats([*advice, later, *done]) == [advice[0], advice[2], later, *done]

@@ -34,7 +34,7 @@ def test_capacity_page_fits_and_has_no_axe_violation(page: Page) -> None:
     for width in (1440, 390):
         page.set_viewport_size({"width": width, "height": 1500})
         page.goto("/regions/capacity")
-        page.get_by_role("heading", name="Own peaks and shared peak").wait_for()
+        page.get_by_role("heading", name="Demand").wait_for()
         if PICTURES:
             page.screenshot(path=Path(PICTURES) / f"capacity-{width}.png")
         assert_fits(page, width)

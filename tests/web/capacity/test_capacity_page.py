@@ -22,7 +22,7 @@ from controlplane.platform.models.job_run import JobRun, JobState
 from tests.controlplane.capacity.some_days import BEGIN, LARGE, days, pools
 from tests.controlplane.request_log.recordings.traffic import record, row
 from tests.web.role_clients import ROLES, client_of, make_person
-from web.capacity.page import finding, sizes
+from web.capacity.page import _moments, demand_picture, finding, sizes
 
 pytestmark = pytest.mark.django_db
 
@@ -46,7 +46,7 @@ def test_capacity_page_requires_a_role_in_all_pools(pool: Pool, role: str) -> No
 def test_empty_page_states_what_is_missing(viewer: Client, settings: Any) -> None:
     assert "No requests are recorded yet" in words(viewer.get("/regions/capacity").content)
     record([row(0, arrived_at=BEGIN + 10, pool="chat-us")])
-    assert re.search(r"first full quarter of an hour ends at \d\d:\d\d UTC", page_of(viewer))
+    assert re.search(r"The first plan needs 3 min of requests; it appears soon after \d\d:\d\d UTC", page_of(viewer))
     assert "Registered 3 engines" in page_of(viewer)
     assert "Plan from" not in page_of(client_of(make_person("operator")))
     settings.RECORDING_BYTES = 0
@@ -82,7 +82,7 @@ def demand_of(**regions: list[float]) -> LoggedDemand:
 @pytest.mark.parametrize(
     ("demand", "title", "sentence"),
     [
-        ({"us": [0.7, 1.4]}, "Short by 1.0 engines at the peak", "needs 2.0 engines that are 70.0 % busy; 1 are"),
+        ({"us": [0.7, 1.4]}, "Short by 1.0 engines at the peak", "At a target of 70.0 % busy, it needs 2.0 engines"),
         ({"us": [0.35, 0.14]}, "0.5 engines to spare at the peak", "needs 0.5 engines"),
         (
             {"us": [1.4, 0.0], "eu": [0.0, 0.7]},
@@ -111,13 +111,48 @@ def test_engines_are_compared_with_one_fewer_and_one_more(viewer: Client) -> Non
     ]
 
 
-def test_demand_now_is_the_one_of_automation(viewer: Client) -> None:
-    read_log(days(0.1))
+def test_demand_now_is_the_one_of_automation_until_there_is_a_plan(viewer: Client) -> None:
     assert "not measured by Automation yet" in page_of(viewer)
     for slug, demand in (("chat-us", 1.25), ("chat-eu", 0.5)):
         pool = Pool.objects.get(slug=slug)
         JobRun.objects.create(job="scaling", shard=pool.pk, plan={"demand": demand}, started_at=timezone.now())
     assert "Demand now 1.8 busy engines, as on Automation" in page_of(viewer)
+    read_log(days(0.1))
+    assert "Demand now" not in page_of(viewer)
+
+
+def test_tiles_and_chart_show_the_same_series(viewer: Client) -> None:
+    Engine.objects.exclude(pool__region__slug="us").delete()
+    plan = installation_plan(demand_of(us=[0.0, 2.7, 1.9]), Prices(utilization=0.9))
+    assert (plan.peak, plan.total[-1]) == (2.7, 1.9)
+    assert plan.plan.shared_peak == pytest.approx(3.0)
+    picture = demand_picture(plan)
+    # One region: no sum of regions and no sum of their peaks. The registered engine is drawn below the peak.
+    assert [(style, points.split()[1]) for _, style, points in picture["lines"]] == [("s1", "53.50,8.95")]
+    assert [style for style, _ in picture["limits"]] == ["present", "target"]
+    assert picture["summary"] == "Demand peaks at 2.7 busy engines; 1 engine registered"
+
+
+def test_limits_far_above_the_demand_are_stated_and_not_drawn(viewer: Client) -> None:
+    picture = demand_picture(installation_plan(demand_of(us=[0.01, 0.02]), Prices()))
+    assert picture["limits"] == []
+    assert [name for name, _ in picture["key"]][1:] == [
+        "registered engines 3.0, above the chart",
+        "70.0\u202f% of them 2.1, above the chart",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("steps", "step_s", "labels"),
+    [
+        (3, MINUTE_S, ["00:00", "00:01"]),
+        (4, STEP_S, ["00:00", "00:15", "00:30"]),
+        (384, STEP_S, ["1 Mar", "2 Mar", "3 Mar", "4 Mar"]),
+    ],
+)
+def test_no_label_of_the_time_axis_repeats(steps: int, step_s: float, labels: list[str]) -> None:
+    since = datetime(2026, 3, 1, tzinfo=UTC).timestamp()
+    assert [tick.words for tick in _moments(since, steps, step_s)] == labels
 
 
 def test_an_operator_reads_the_log_and_sees_its_progress(pool: Pool, viewer: Client) -> None:
@@ -136,8 +171,8 @@ def test_a_plan_by_the_minute_needs_no_full_quarter_of_an_hour(viewer: Client) -
     for number in range(26):
         record([row(0, arrived_at=BEGIN + 20.0 * number, pool="chat-us", **LARGE)])
     operator = client_of(make_person("operator"))
-    assert "Plan from the last 8 min" in page_of(operator)
-    assert operator.post("/regions/capacity", {"minutes": ""}).status_code == 303
+    assert "Plan from the last" not in page_of(operator)
+    assert operator.post("/regions/capacity").status_code == 303
     lease = take_waiting(JOB, LEASE)[0]
     assert JobRun.objects.get(pk=lease.run_id).inputs == {"minutes": MINUTES}
     finish(lease, outcome={})
@@ -147,12 +182,12 @@ def test_a_plan_by_the_minute_needs_no_full_quarter_of_an_hour(viewer: Client) -
     JobRun.objects.filter(pk=lease.run_id).update(memory={"result": msgspec.to_builtins(demand)})
     page = page_of(viewer).replace("\u202f", " ")
     assert "The log covers 7 min, less than a day" in page
-    assert "Planned by the minute" in page
-    assert "demand in engines per minute" in page
-    assert re.search(r"The first full quarter of an hour ends at \d\d:\d\d UTC", page)
+    assert "busy engines, mean of each minute" in page
+    assert re.search(r"from \d\d:\d\d UTC it is by the quarter of an hour", page)
+    assert "at assumed prices: $37.56/h reserved" in page
 
 
-def test_plans_by_the_minute_come_by_themselves_until_a_quarter_of_an_hour_is_full(viewer: Client) -> None:
+def test_plans_by_the_minute_come_by_themselves_until_four_quarters_of_an_hour_are_full(viewer: Client) -> None:
     record([row(0, arrived_at=BEGIN + 100.0, pool="chat-us")])
     record([row(0, arrived_at=BEGIN + 200.0, pool="chat-us")])
     assert _due(BEGIN + 201.0) is None
@@ -164,8 +199,8 @@ def test_plans_by_the_minute_come_by_themselves_until_a_quarter_of_an_hour_is_fu
     JobRun.objects.filter(pk=run.pk).update(state=JobState.DONE, started_at=at, finished_at=at)
     assert _due(BEGIN + 500.0) is None
     assert _due(BEGIN + 700.0) == {"minutes": MINUTES}
-    record([row(0, arrived_at=BEGIN + 2 * STEP_S + 1, pool="chat-us")])
-    assert _due(BEGIN + 2 * STEP_S + 100) == {"days": 30}
+    record([row(0, arrived_at=BEGIN + 5 * STEP_S + 1, pool="chat-us")])
+    assert _due(BEGIN + 5 * STEP_S + 100) == {"days": 30}
 
 
 @pytest.mark.parametrize("query", ["days=0", "days=x", "reserved=-1", "utilization=1.1", "on_demand=nan"])

@@ -212,8 +212,8 @@ def test_overview_has_memory_evictions_and_what_to_do(
     page = shown()
     assert "60.0 % of prompt tokens cached" in page
     assert "Prefill saved 1.5 engines" in page
-    assert "KV memory used 97.0 % 4 of 4 engines full" in page
-    assert "Evicted 6.0k blocks" in page or "Evicted 6k blocks" in page
+    assert "KV memory in use 97.0 % running requests; 4 of 4 full" in page
+    assert "Evicted from cache 6.0k blocks" in page or "Evicted from cache 6k blocks" in page
     assert "Hits of 1 engine differ from the index" in page
     trusted = tuple(msgspec.structs.replace(item, trust="exact") for item in report().engines)
     assert "45.0 % of requests" not in page

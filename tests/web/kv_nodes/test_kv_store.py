@@ -82,6 +82,7 @@ def test_full_tiers_and_their_evictions_are_in_the_title(viewer: Client, pool: P
     reported("kv-1", now=now + timedelta(seconds=10), report=full | {"tiers": [*full["tiers"]]})
     page = text(viewer)
     assert "2 of 2 KV nodes serving; all tiers of kv-1 are full" in page
+    assert "A full store evicts a block for each new one" in page
     assert "5.0 blocks/s leave the store" in page.replace("\u202f", " ")
 
 
@@ -163,7 +164,9 @@ def test_matrix_shows_the_nodes_and_clients_with_the_most_transfers() -> None:
 
 def test_page_shows_orders_and_their_benefit(viewer: Client, pool: Pool) -> None:
     two_nodes(pool)
-    assert "No moves yet" in text(viewer, tab="moves")
+    empty = text(viewer, tab="moves")
+    assert "No moves yet; no advisories" in empty
+    assert "when a queued request waits for an engine whose node lacks its prefix" in empty
     store_orders(
         row("o-1", loads=2, saved_tokens=4096, worth="useful"),
         row("o-2", planner="replicate", worth="useless", asked_at=1_800_000_001.0),
@@ -171,6 +174,7 @@ def test_page_shows_orders_and_their_benefit(viewer: Client, pool: Pool) -> None
         row("o-4", source="kv-2", asked_at=1_800_000_003.0),
     )
     page = text(viewer, "?fragment=1", "moves").replace("\u202f", " ")
+    assert "4 moves, 1 of 2 evaluated useful; no advisories" in page
     assert "Moved 64.0 KiB 64 of 64 blocks 12 ms 4.1k tokens saved 2 loads" in page
     assert "Replication repeatedly loaded from another node kv-1 → kv-2" in page
     assert "12 ms Useless" in page

@@ -77,7 +77,7 @@ def test_each_region_has_the_ttft_of_its_slowest_pool_and_its_own_peak(
     show_sample(fleet)
     page = text(viewer)
     assert "9.50 s 40.0 % on time" in page
-    assert "3.2 engines 70.0 % busy" in page
+    assert "3.2 engines needed, 70.0 % busy" in page
 
 
 def test_single_region_shows_its_traffic_and_engines(
@@ -88,6 +88,8 @@ def test_single_region_shows_its_traffic_and_engines(
     page = text(viewer)
     assert f"asia, the only region: {fleet.pools[0].requests_per_s:.1f} requests/s, " in page
     assert "Where requests arrive" not in page
+    assert "Links up" not in page
+    assert "Epoch" not in page
     assert "No gateway has other regions configured" in page
 
 

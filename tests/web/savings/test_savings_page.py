@@ -14,6 +14,7 @@ from django.utils import timezone
 
 from controlplane.fleet.models.pool import Pool
 from controlplane.platform.models.job_run import JobRun
+from controlplane.savings.models.savings_rows import SavingsDay
 from tests.controlplane.savings.some_days import DAY, held, keep, price, result
 from tests.web.role_clients import ROLES, client_of, make_person, make_pool
 
@@ -37,9 +38,21 @@ def words(answer: HttpResponse) -> str:
 
 def test_an_empty_ledger_states_when_it_fills(admin: Client) -> None:
     page = words(admin.get("/savings"))
-    assert "No savings proved" in page
-    assert "Each night" in page
-    assert "Replay a day below" in page
+    assert "No savings proved yet; the next proof comes on 14 Nov, 00:20 UTC" in page
+    assert "0 requests on 13 Nov so far. A proof needs 60 in at least 4 of 8 equal parts" in page
+    assert 'value="2026-11-13"' in admin.get("/savings").content.decode()
+    assert "No day of this month was replayed" in words(admin.get("/savings?month=2026-10"))
+
+
+def test_days_before_the_first_record_are_not_listed(admin: Client, pool: Pool) -> None:
+    SavingsDay.objects.create(day=DAY, pool=pool.slug, state="not_recorded", computed_at=timezone.now())
+    assert "Not recorded" not in words(admin.get("/savings"))
+    SavingsDay.objects.create(
+        day=DAY - timedelta(days=1), pool=pool.slug, state="too_few", requests=9, computed_at=timezone.now()
+    )
+    page = words(admin.get("/savings"))
+    assert "Not recorded" in page
+    assert "Too little traffic" in page
 
 
 def test_totals_ranges_and_the_holdback_are_shown(admin: Client, pool: Pool) -> None:

@@ -173,3 +173,22 @@ def test_tenant_and_key_pages_show_usage_and_budgets(admin: Client, pool: Pool, 
         assert "10 requests, 1.0k tokens" in page, address
         assert "of-tenant" in page
         assert "of-key" in page
+
+
+def test_answers_that_engines_broke_off_are_failed_and_a_gateways_end_is_named(admin: Client, pool: Pool) -> None:
+    used(pool.slug, failed=2)
+    page = words(admin.get("/usage"))
+    assert "10 requests, 1.0k tokens; 2 failed" in page
+    assert "Failed: an engine broke off its answer or gave none" in page
+    assert "Cut off" not in page
+    used(pool.slug, tenant="other", interrupted=3)
+    page = words(admin.get("/usage"))
+    assert "3 cut off by a gateway’s end" in page
+    assert "Cut off: a gateway process ended during the answer" in page
+
+
+def test_a_list_price_that_is_not_set_is_unknown(admin: Client, pool: Pool) -> None:
+    used(pool.slug, charge=0)
+    assert "List price ($) — no price is set under Prices" in words(admin.get("/usage"))
+    ModelPrice.objects.create(slug="m", model="m", prompt=0.0, output=0.0)
+    assert "List price ($) 0.00 charged to tenants" in words(admin.get("/usage"))

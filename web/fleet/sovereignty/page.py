@@ -141,7 +141,8 @@ def _page(
         request,
         page=PAGE,
         tab="sovereignty",
-        finding=_finding(in_force),
+        finding=_finding(in_force, len(regions)),
+        alone=len(regions) < 2 and not in_force.rules and document == in_force,
         is_draft=document is not None and document != in_force,
         sentences=_sentences(shown, cost),
         default=default or shown.default,
@@ -171,8 +172,10 @@ def _traffic(matrix: Sequence[tuple[str, str, list[Hop]]], regions: Sequence[str
     return ", ".join(f"{a} → {b} {rates[a, b]:.1f}/s" for a, b in sorted(changed) if rates[a, b] >= 0.05)
 
 
-def _finding(in_force: SovereigntyDocument) -> str:
+def _finding(in_force: SovereigntyDocument, regions: int) -> str:
     count = len(in_force.rules)
+    if regions < 2 and not count:
+        return "One region: all requests stay in it"
     rest = "may go to any region" if in_force.default == "allow" else "stay in their region"
     if not count:
         return f"No sovereignty rules; all requests {rest}"

@@ -50,9 +50,17 @@ def send(client: Client, act: str, **changes: Any) -> HttpResponse:
 
 @pytest.mark.parametrize("role", ROLES)
 def test_sovereignty_page_requires_a_role_in_all_pools(pool: Pool, role: str) -> None:
+    some_regions()
     answer = client_of(make_person(role, pool)).get("/regions/sovereignty")
     assert answer.status_code == (200 if role in ("viewer", "operator", "admin", "superuser") else 403)
     assert (b"to apply it" in answer.content) == (role in ("admin", "superuser"))
+
+
+def test_one_region_shows_how_to_add_another_and_no_form(pool: Pool) -> None:
+    page = words(client_of(make_person("admin")).get("/regions/sovereignty"))
+    assert "One region: all requests stay in it" in page
+    assert "Rules apply with a second region" in page
+    assert "to apply it" not in page
 
 
 def test_page_shows_the_rules_as_sentences_and_the_allowed_hops(admin: Client) -> None:
