@@ -63,7 +63,7 @@ from web.request_log.decisions import decisions, decisions_tap
 from web.request_log.decisions import export as requests_export
 from web.savings import page as savings_page
 from web.shell.csv_export import csv_download
-from web.shell.help import api_reference, help_page, llms_txt
+from web.shell.help import api_reference, help_page, llms_txt, tour
 from web.shell.palette import palette
 from web.trials.canary.pages import PAGES as CANARIES
 from web.trials.shadow.pages import PAGES as SHADOWS
@@ -247,6 +247,7 @@ urlpatterns = [
     path("search", palette, name="search"),
     path("help", help_page, name="help"),
     path("help/api", api_reference, name="api-reference"),
+    path("help/tour", tour, name="tour"),
     path("llms.txt", llms_txt, name="llms-txt"),
     path("login", sign_in, name="login"),
     path("login/second", second_step, name="login-second"),

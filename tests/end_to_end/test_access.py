@@ -157,7 +157,7 @@ def test_keyboard_reaches_rows_and_filters_and_closes_the_drawer(admin: Page, pr
     expect(admin.locator(".drawer")).to_have_count(0, timeout=PATIENCE_MS)
     admin.wait_for_load_state("load")
     admin.keyboard.press("/")
-    expect(admin.locator("[data-search]")).to_be_focused()
+    expect(admin.locator("#palette-field")).to_be_focused()
     admin.keyboard.press("Escape")
     admin.keyboard.press("g")
     admin.keyboard.press("j")

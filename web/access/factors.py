@@ -57,7 +57,7 @@ def app(request: HttpRequest) -> HttpResponse:
     except InvalidFieldsError as error:
         return _app_page(request, error.problems, status=422)
     clear_totp_secret(request)
-    return access_page(request, "you", part="codes", codes=codes)
+    return access_page(request, "you", "Store your recovery codes now", part="codes", codes=codes)
 
 
 @require_POST
@@ -122,4 +122,5 @@ def _app_page(request: HttpRequest, problems: Sequence[FieldProblem] = (), statu
     adapter, secret = service.FactorAdapter(), get_totp_secret()
     svg = adapter.build_totp_svg(adapter.build_totp_url(request.user, secret))
     picture, fields = base64.b64encode(svg.encode()).decode(), filled([_CODE], {}, problems)
-    return access_page(request, "you", status=status, part="app", secret=secret, picture=picture, fields=fields)
+    page = {"part": "app", "secret": secret, "picture": picture, "fields": fields}
+    return access_page(request, "you", "Add an authenticator app", status=status, **page)

@@ -166,15 +166,17 @@ def _page(
     creating = creating or (request.method != "POST" and "new" in request.GET)
     typed = typed_fields(request) if keep_typed else {}
     fields = creation_fields() if creating else change_fields(opened) if opened else []
+    heading, finding = _finding(now)
     return access_page(
         request,
         "keys",
+        heading,
         status=status,
         rows=[row(key, now) for key in page.object_list],
         paging=page,
         wanted=wanted,
         keep=kept(q=wanted, state=state),
-        finding=_finding(now),
+        finding=finding,
         state=state,
         creating=creating,
         opened=row(opened, now) if opened else None,
@@ -225,8 +227,8 @@ def state_of(key: ApiKey, now: datetime) -> str:
     return "expiring" if key.expires_at <= now + SOON else "active"
 
 
-def _finding(now: datetime) -> str:
-    """Return how many keys are active, and which need attention."""
+def _finding(now: datetime) -> tuple[str, str]:
+    """Return how many keys are active, and which of them need attention."""
     valid = Q(expires_at=None) | Q(expires_at__gt=now)
     in_force = ApiKey.objects.filter(revoked_at=None)
     if unstored := bus_revocations().waiting():
@@ -236,12 +238,11 @@ def _finding(now: datetime) -> str:
         soon=Count("pk", filter=Q(expires_at__gt=now, expires_at__lte=now + SOON)),
         expired=Count("pk", filter=Q(expires_at__lte=now)),
     )
-    parts = [f"{count(counts['valid'], 'key')} active"]
-    if counts["soon"]:
-        parts.append(f"{counts['soon']:,} of them {'expires' if counts['soon'] == 1 else 'expire'} within 7 days")
-    if counts["expired"]:
-        parts.append(f"{counts['expired']:,} expired")
-    return f"{', '.join(parts)}. Only hashes are stored."
+    heading, soon = f"{count(counts['valid'], 'active API key')}", counts["soon"]
+    if soon:
+        heading += f", {soon:,} {'expires' if soon == 1 else 'expire'} within 7 days"
+    expired = f"{count(counts['expired'], 'key has', 'keys have')} expired. " if counts["expired"] else ""
+    return heading, f"{expired}Programs send a key with each request. Headway stores only hashes of keys."
 
 
 def _matching(wanted: str, state: str, now: datetime) -> QuerySet[ApiKey]:

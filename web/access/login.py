@@ -159,8 +159,9 @@ def credential_of(request: HttpRequest) -> dict[str, Any]:
 def login_form(
     request: HttpRequest, target: str = "", name: str = "", error: str = "", status: int = 200
 ) -> HttpResponse:
-    """Return the sign-in form."""
-    context = shell_context(request, next=target, name=name, error=error, **_offers(request))
+    """Return the sign-in form, with the place of the first password until a person has signed in."""
+    first = not User.objects.exclude(last_login=None).exists()
+    context = shell_context(request, next=target, name=name, error=error, first=first, **_offers(request))
     return render(request, "access/login.html", context, status=status)
 
 

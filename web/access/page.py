@@ -58,7 +58,7 @@ def admins_only(view: no_role.View) -> no_role.View:
     @wraps(view)
     def guarded(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         if not may(console_actor(request), Role.ADMIN):
-            return rejected(request, "This requires the role admin; ask an admin.")
+            return rejected(request, "This page requires the role admin in all pools.")
         return view(request, *args, **kwargs)
 
     return guarded
@@ -66,17 +66,18 @@ def admins_only(view: no_role.View) -> no_role.View:
 
 def rejected(request: HttpRequest, why: str) -> HttpResponse:
     """Return the page that names the missing role."""
-    return no_role.rejected(request, "Access", why, "access/rejected.html")
+    return no_role.rejected(request, "Access", why)
 
 
-def access_page(request: HttpRequest, tab: str, *, status: int = 200, **page: Any) -> HttpResponse:
-    """Render one tab."""
+def access_page(request: HttpRequest, tab: str, heading: str, *, status: int = 200, **page: Any) -> HttpResponse:
+    """Render one tab; `heading` states its finding."""
     is_admin = role_in(request.user) == Role.ADMIN
     context = shell_context(
         request,
         page="Access",
         tab=tab,
         tabs=TABS if is_admin else TABS[-2:],
+        page_title=heading,
         said=SAID.get(request.GET.get("said", ""), ""),
         **page,
     )

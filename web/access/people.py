@@ -25,12 +25,13 @@ from controlplane.access.sessions import sign_out_everywhere
 from controlplane.fleet.models.pool import Pool
 from controlplane.platform.actor import Actor
 from controlplane.platform.field_problems import InvalidFieldsError
-from controlplane.platform.format import relative
+from controlplane.platform.format import count, relative
 from controlplane.platform.role import ALL_POOLS, Role
 from web.access.page import SAID, TABS, admins_only
 from web.access.session_record import keep_signed_in
 from web.shell.console_request import console_actor, go, why
 from web.shell.form_field import PASSWORD, FieldOption, FormField
+from web.shell.no_role import admin_accounts
 from web.shell.object_pages import ObjectPages, Options
 
 ADDRESS = "/access/people"
@@ -52,17 +53,25 @@ def _facts(person: Any) -> list[tuple[str, str]]:
     has_role = person.is_superuser or person.roles or person.group_roles
     since = (timezone.now() - person.last_login).total_seconds() if person.last_login else None
     return [
-        ("Roles of groups", ", ".join(person.group_roles) or "—"),
-        ("Sees", "everything: superuser" if person.is_superuser else "by roles" if has_role else "no pool: no role"),
+        ("Roles of groups", ", ".join(person.group_roles) or "none"),
+        ("Sees", "every pool" if person.is_superuser else "by roles" if has_role else "no pool: no role"),
         ("Signs in by", ", ".join(ways) or "nothing yet: send an invitation link"),
-        ("Second factor", ", ".join(factors) or "—"),
+        ("Second factor", ", ".join(factors) or "none"),
         ("Open sessions", str(person.sessions)),
         ("Signed in last", "never" if since is None else relative(since)),
     ]
 
 
+def _role_words(person: Any) -> str:
+    """Return the roles that hold without the provider's groups."""
+    if person.is_superuser:
+        return "admin in all pools"
+    roles = [role.partition("=") for role in person.roles]
+    return ", ".join(f"{role} in {'all pools' if pool == ALL_POOLS else pool}" for pool, _, role in roles) or "none"
+
+
 def _roles() -> Options:
-    everywhere = [FieldOption(f"{ALL_POOLS}={role.value}", f"{role.value} everywhere", role.label) for role in Role]
+    everywhere = [FieldOption(f"{ALL_POOLS}={role.value}", f"{role.value} in all pools", role.label) for role in Role]
     return {
         "roles": [
             *everywhere,
@@ -76,7 +85,9 @@ def _roles() -> Options:
 
 
 def _besides(request: HttpRequest) -> dict[str, Any]:
+    everyone, admins = Person.objects.count(), admin_accounts().count()
     return {
+        "page_title": f"{count(everyone, 'person', 'people')}, {count(admins, 'admin')}",
         "policy": sign_in_policy() if "policy" in request.GET else None,
         "factor_rules": FactorRule.choices,
         "password_field": _PASSWORD,
@@ -100,6 +111,7 @@ _PAGES = ObjectPages(
     "people",
     _SAID,
     more=_facts,
+    written={"Roles": _role_words},
     options=_roles,
     besides=_besides,
     named="person",

@@ -68,8 +68,9 @@ def own_settings(request: HttpRequest) -> HttpResponse:
     zones = [FieldOption("", "The browser’s"), *(FieldOption(name, name) for name in sorted(time_zones()))]
     fields = filled(form_fields(PREFERENCES, person, {"time_zone": zones}), typed_fields(request), problems)
     problem, own_views = general_problem(fields, problems), visible_views(actor)
+    heading = f"You see times in {zone_name()}, {clock_hours()}-hour clock"
     page = {"fields": fields, "problem": problem, "own_views": own_views, "is_admin": may(actor, Role.ADMIN)}
-    return access_page(request, "settings", status=422 if problems else 200, **page)
+    return access_page(request, "settings", heading, status=422 if problems else 200, **page)
 
 
 def _saved(person: Person) -> HttpResponse:

@@ -9,7 +9,7 @@ from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 from django.views.decorators.http import require_safe
 
-from controlplane.platform.format import moment_of
+from controlplane.platform.format import count, moment_of
 from controlplane.secret_rotation.holders import Holder, holder_questions, newest
 from controlplane.secret_rotation.own_secrets import own_secrets
 from controlplane.secret_rotation.rotation import Rotation, rotations
@@ -22,13 +22,14 @@ def secrets(request: HttpRequest) -> HttpResponse:
     """List all processes that respond, by kind of secret."""
     holders, now = holder_questions().holders(), timezone.now()
     kinds = rotations(holders, own_secrets(), time.time())
+    rotating = sum(bool(kind.also) for kind in kinds)
     return access_page(
         request,
         "secrets",
+        f"{count(rotating, 'secret')} under rotation" if rotating else "No secret is under rotation",
         kinds=[_kind(kind, now) for kind in kinds],
         silent=holders.silent,
         processes=len({(item.role, item.name) for item in holders.known}),
-        rotating=sum(bool(kind.also) for kind in kinds),
     )
 
 

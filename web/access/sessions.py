@@ -13,7 +13,7 @@ from django.views.decorators.http import require_POST, require_safe
 
 from controlplane.access.models.console_session import ConsoleSession
 from controlplane.access.sessions import open_sessions, sign_out, sign_out_everybody
-from controlplane.platform.format import moment
+from controlplane.platform.format import count, moment
 from controlplane.platform.roles import NotAllowedError
 from web.access.page import PAGE_ROWS, access_page, admins_only, rejected
 from web.shell.console_request import console_actor, go, listed, why
@@ -33,6 +33,7 @@ def sessions(request: HttpRequest) -> HttpResponse:
     return access_page(
         request,
         "sessions",
+        count(page.paginator.count, "open session"),
         rows=[session_row(session, now, request) for session in page.object_list],
         paging=page,
         ending_all="end" in request.GET,

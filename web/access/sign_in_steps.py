@@ -21,6 +21,7 @@ from controlplane.platform.request_actor import request_id_of
 from web.access.session_record import METHOD
 from web.shell.client_address import client_address
 from web.shell.console_request import go
+from web.shell.frame import TOUR
 
 PASSWORD, PROVIDER = "password", "provider"
 STEP_S = 300
@@ -48,6 +49,8 @@ def enter(request: HttpRequest, user: User, method: str) -> None:
     request.session.update({METHOD: method, SIGNED_IN_AT: time.time()})
     if method == PROVIDER:
         request.session.set_expiry(PROVIDER_SESSION_S)
+    if user.last_login is None:
+        request.session[TOUR] = "1"
     login(request, user)
     # While the database is not writable, no factor can be added, and emergencies need someone who can sign in.
     if method == PASSWORD and lacks_factor(user) and database_writes().failing is None:

@@ -15,6 +15,7 @@ from controlplane.access.models.role_grant import RoleGrant
 from controlplane.access.people import MAX_PASSWORD, set_password
 from controlplane.access.sessions import open_sessions, sign_out_everywhere
 from controlplane.platform.field_problems import FieldProblem, InvalidFieldsError, problem
+from controlplane.platform.format import count
 from controlplane.platform.role import Role
 from controlplane.platform.roles import role_in
 from web.access.factors import shown_factors
@@ -88,14 +89,23 @@ def end_other_sessions(request: HttpRequest) -> HttpResponse:
 def _page(request: HttpRequest, *, problems: Sequence[FieldProblem] = (), status: int = 200) -> HttpResponse:
     now = timezone.now()
     own = open_sessions().filter(user=request.user.pk)[:MAX_SESSIONS]
+    grants = list(RoleGrant.objects.filter(user=request.user.pk).select_related("pool"))
     return access_page(
         request,
         "you",
+        _heading(cast("User", request.user), grants),
         status=status,
-        grants=RoleGrant.objects.filter(user=request.user.pk).select_related("pool"),
+        grants=grants,
         rows=[session_row(session, now, request) for session in own],
         part="account",
         **shown_factors(request),
         fields=filled(_FIELDS, {}, problems),
         problem=general_problem(_FIELDS, problems),
     )
+
+
+def _heading(user: User, grants: Sequence[RoleGrant]) -> str:
+    if (role := role_in(user)) is not None:
+        return f"You are {role} in all pools"
+    pools = {grant.pool_id for grant in grants}
+    return f"You have a role in {count(len(pools), 'pool')}" if pools else "You have no role yet"

@@ -7,25 +7,26 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from controlplane.platform.format import duration, moment
+from controlplane.job_runs.control import OF_POOLS
+from controlplane.platform.format import ago, count, duration, moment
 from controlplane.platform.models.audit_event import AuditEvent
 from controlplane.platform.models.job_run import JobRun, JobState
+from controlplane.trials.whatif.lifecycle import JOB as WHATIF
+from web.automation.job_descriptions import job_description
 
-_TITLES = {
-    "probe": "Probe engines",
-    "preflight": "Engine preflight",
-    "discovery": "Discover engines",
-    "rollup": "Roll up samples",
-    "requests": "Store requests",
-    "whatif": "What-if",
-    "savings": "Savings",
-    "capacity": "Read the demand for capacity",
-    "sovereignty_cost": "Simulate sovereignty rules",
-    "call_graph": "Learn the call graph",
-    "canary": "Evaluate canaries",
-    "holdback": "Compare with the holdback",
-    "prefill_decode": "Prefill/decode ratio",
+_COUNTED = {
+    "engines": "engine",
+    "shards": "shard",
+    "journals": "usage journal",
+    "budgets": "budget",
+    "attempts": "message sent,messages sent",
+    "steps": "step",
+    "open": "open incident",
+    "rows_of_10_s": "row of 10 s,rows of 10 s",
+    "of_120_s": "row of 2 min,rows of 2 min",
+    "dropped_batches": "dropped batch,dropped batches",
 }
+"""Name of a number in a run's progress or outcome → its noun; other names follow their number, as in "8 reachable"."""
 _SHAPES = {
     JobState.DONE: "serving",
     JobState.FAILED: "lost",
@@ -35,19 +36,16 @@ _SHAPES = {
 _MAX_WORDS = 160
 
 
-def title(job: str) -> str:
-    """Return a job's display name."""
-    return _TITLES.get(job, job.replace("_", " ").capitalize())
-
-
-def run_row(run: JobRun, now: datetime) -> dict[str, Any]:
-    """Return what lists and the drawer show about a run."""
+def run_row(run: JobRun, now: datetime, pools: Mapping[int, str]) -> dict[str, Any]:
+    """Return what lists and the drawer show about a run; `pools` are names by row number."""
     done, of = share_done(run.progress)
     end = run.finished_at or now
     return {
         "run": run,
-        "title": title(run.job),
-        "about": _about(run),
+        "title": job_description(run.job).title,
+        "does": job_description(run.job).does,
+        "when": job_description(run.job).when,
+        "about": _about(run, pools),
         "state": state_words(run, now),
         "shape": shape(run, now),
         "started": moment(run.started_at, now),
@@ -57,6 +55,7 @@ def run_row(run: JobRun, now: datetime) -> dict[str, Any]:
         "of": of,
         "holder": _process(run.lease_owner) if _is_held(run, now) else "",
         "rest": _rest(run, now),
+        "rested": _process(run.lease_owner) if run.lease_until and run.lease_owner else "",
         "outcome": outcome_words(run),
         "inputs": _shown(run.inputs),
         "plan": _shown(run.plan),
@@ -72,18 +71,18 @@ def _process(owner: str) -> str:
 
 
 def _rest(run: JobRun, now: datetime) -> str:
-    """Return when a run that no process holds last ran, and in which process, if known."""
-    if run.lease_until is None:
-        return "no holder yet"
-    ago = duration(max(0.0, (now - run.lease_until).total_seconds()))
-    return f"last ran {ago} ago" + (f" in {_process(run.lease_owner)}" if run.lease_owner else "")
+    """Return when a run that no process holds last ran."""
+    return "not yet" if run.lease_until is None else ago((now - run.lease_until).total_seconds())
 
 
-def _about(run: JobRun) -> str:
-    """Return which engine or shard the run works on; empty if the job has only one subject."""
+def _about(run: JobRun, pools: Mapping[int, str]) -> str:
+    """Return which engine, pool, what-if, or shard the run works on; empty if the job has only one subject."""
     if isinstance(run.inputs, Mapping) and run.inputs.get("engine"):
         return str(run.inputs["engine"])
-    return f"shard {run.shard}" if run.shard else ""
+    if run.job in OF_POOLS and run.shard in pools:
+        return f"pool {pools[run.shard]}"
+    kind = "what-if" if run.job == WHATIF else "shard"
+    return f"{kind} {run.shard}" if run.shard else ""
 
 
 def state_words(run: JobRun, now: datetime) -> str:
@@ -116,14 +115,18 @@ def share_done(progress: Any) -> tuple[int, int]:
 
 
 def progress_words(progress: Any) -> str:
-    """Return the progress in words, such as "3 of 7" or named counters."""
+    """Return the progress in words, such as "3 of 7" or "8 engines, 8 reachable"."""
     done, of = share_done(progress)
     if of:
         return f"{done:,} of {of:,}"
     if not isinstance(progress, Mapping):
         return ""
-    numbers = [f"{name.replace('_', ' ')} {value:,}" for name, value in progress.items() if type(value) in (int, float)]
+    numbers = [_number_words(name, value) for name, value in progress.items() if type(value) in (int, float)]
     return ", ".join(numbers)[:_MAX_WORDS]
+
+
+def _number_words(name: str, value: float) -> str:
+    return count(int(value), *_COUNTED[name].split(",")) if name in _COUNTED else f"{value:,} {name.replace('_', ' ')}"
 
 
 def outcome_words(run: JobRun) -> str:
@@ -132,10 +135,9 @@ def outcome_words(run: JobRun) -> str:
     for name in ("reason", "error", "summary", "remark"):
         if outcome.get(name):
             return str(outcome[name])[:_MAX_WORDS]
-    words = ", ".join(
-        f"{name.replace('_', ' ')} {value}" for name, value in outcome.items() if isinstance(value, str | int | float)
-    )
-    return words[:_MAX_WORDS]
+    words = [_number_words(name, value) for name, value in outcome.items() if type(value) in (int, float)]
+    words += [f"{name.replace('_', ' ')}: {value}" for name, value in outcome.items() if isinstance(value, str)]
+    return ", ".join(words)[:_MAX_WORDS]
 
 
 def evidence(run: JobRun, events: Sequence[AuditEvent], now: datetime) -> list[dict[str, Any]]:

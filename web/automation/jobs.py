@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from datetime import timedelta
 from typing import Any
 from urllib.parse import urlencode
 
@@ -12,6 +13,7 @@ from django.shortcuts import get_object_or_404, render
 from django.utils import timezone
 from django.views.decorators.http import require_POST, require_safe
 
+from controlplane.fleet.visibility import visible_pools
 from controlplane.job_runs import control as job_control
 from controlplane.job_runs.reading import visible_runs
 from controlplane.platform.actor import Actor
@@ -20,7 +22,8 @@ from controlplane.platform.models.audit_event import AuditEvent
 from controlplane.platform.models.job_run import JobRun, JobState
 from controlplane.platform.role import Role
 from controlplane.platform.roles import NotAllowedError, may
-from web.automation.job_words import evidence, run_row, title
+from web.automation.job_descriptions import job_description
+from web.automation.job_words import evidence, run_row
 from web.shell.console_request import asked, console_actor, go, kept, listed, row_number, why
 from web.shell.frame import shell_context
 
@@ -30,7 +33,7 @@ ACTIVE_ROWS = 200
 EVENT_ROWS = 20
 FAILED = (JobState.FAILED, JobState.ABANDONED)
 SAID = {
-    "cancelling": "Cancellation requested; the holder stops at its next lease renewal.",
+    "cancelling": "Cancellation requested. The process that runs it stops within seconds.",
     "cancelled": "The run has ended.",
     "retried": "A new run with the same inputs starts at the job's next scheduled time.",
 }
@@ -80,19 +83,24 @@ def _page(request: HttpRequest, *, opened: JobRun | None = None, problem: str = 
     if opened is None and (run_id := row_number(request.GET.get("run"))) is not None:
         opened = runs.filter(pk=run_id).first()
     link = {"job": job, **({"failed": "1"} if failed else {})}
+    pools = dict(visible_pools(actor).values_list("pk", "name"))
     context = shell_context(
         request,
         page="Jobs",
-        active=[run_row(run, now) for run in active],
-        rows=[run_row(run, now) for run in page.object_list],
+        active=[run_row(run, now, pools) for run in active],
+        rows=[run_row(run, now, pools) for run in page.object_list],
         paging=page,
         job=job,
         # order_by() drops the model's ordering, whose columns would be part of DISTINCT.
-        names=[(name, title(name)) for name in sorted(set(runs.order_by().values_list("job", flat=True).distinct()))],
+        names=[
+            (name, job_description(name).title)
+            for name in sorted(set(runs.order_by().values_list("job", flat=True).distinct()))
+        ],
         failed=failed,
+        failed_day=runs.filter(state__in=FAILED, finished_at__gte=now - timedelta(days=1)).count(),
         problem=problem,
         said=SAID.get(request.GET.get("said", ""), ""),
-        opened=_opened(actor, opened) if opened else None,
+        opened=_opened(actor, opened, pools) if opened else None,
         filters=kept(**link).removesuffix("&"),
         keep=kept(**link),
         fragment=_fragment(request, opened),
@@ -107,11 +115,11 @@ def _ended(runs: QuerySet[JobRun], *, failed: bool) -> QuerySet[JobRun]:
     return ended.order_by("-started_at", "-pk")
 
 
-def _opened(actor: Actor, run: JobRun) -> dict[str, Any]:
+def _opened(actor: Actor, run: JobRun, pools: Mapping[int, str]) -> dict[str, Any]:
     now = timezone.now()
     events = AuditEvent.objects.filter(object_kind="job_run", object_id=str(run.pk)).order_by("at", "id")[:EVENT_ROWS]
     return {
-        **run_row(run, now),
+        **run_row(run, now, pools),
         "evidence": evidence(run, list(events), now),
         "may_control": may(actor, Role.OPERATOR, job_control.pool_of(run)),
     }

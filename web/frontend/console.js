@@ -14,7 +14,6 @@ import { labelCells } from './shell/stacked_tables.js';
 import { startPalette } from './shell/palette.js';
 import { startTheme } from './shell/theme.js';
 import { keepTimeZone } from './shell/time_zone.js';
-import { startTour } from './shell/tour.js';
 
 keepTimeZone();
 startTheme(document.getElementById('theme-button'));
@@ -22,5 +21,4 @@ startMenus();
 startPalette();
 labelCells(document);
 listenToShellKeys();
-startTour();
 if (document.getElementById('fleet')) startFleetPage();

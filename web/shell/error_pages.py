@@ -20,6 +20,7 @@ from controlplane.platform.request_actor import request_id_of
 from gateway.server.http.openai_error import error_body
 from kvstore.node.disk_space import space_of
 from web.shell.frame import ITEMS, shell_context
+from web.shell.no_role import admin_names
 
 Handler = Callable[[HttpRequest], HttpResponse]
 _API = "/api/"
@@ -37,7 +38,10 @@ def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
 
 def forbidden(request: HttpRequest, exception: Exception) -> HttpResponse:
     """Return a 403."""
-    return _page(request, 403, "Not allowed for your role", str(exception) or "Ask an admin for a role, under Access.")
+    sentence = str(exception) or "This page requires a role that you do not have."
+    if hasattr(request, "user") and request.user.is_authenticated and (names := admin_names()):
+        sentence = f"{sentence} These people can grant a role, under Access, People: {', '.join(names)}."
+    return _page(request, 403, "Not allowed for your role", sentence)
 
 
 def missing_page(request: HttpRequest, exception: Exception) -> HttpResponse:

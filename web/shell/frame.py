@@ -152,13 +152,10 @@ NAVIGATION = (
 ITEMS = tuple(item for group in NAVIGATION for item in group.items)
 
 
-TOUR_COOKIE, TOUR_STEPS = "tour", ("1", "2", "3", "4")
-
-
-def _tour_step(request: HttpRequest) -> int:
-    """Return the step in the tour's cookie, 0 if the tour has ended. Without a cookie, the Fleet page begins it."""
-    step = request.COOKIES.get(TOUR_COOKIE, TOUR_STEPS[0] if request.path == "/" else "")
-    return int(step) if step in TOUR_STEPS else 0
+TOUR = "tour"
+"""Name in the session of the tour's step; a person's first sign-in begins the tour, in any browser."""
+TOUR_PAGES = {"1": "/", "2": "/requests", "3": "/policies", "4": "/engines"}
+"""Step of the tour → the page that it explains."""
 
 
 def shell_context(request: HttpRequest, **page: Any) -> dict[str, Any]:
@@ -180,7 +177,7 @@ def shell_context(request: HttpRequest, **page: Any) -> dict[str, Any]:
         # Parts of a page that replace themselves do not show it, and ask nothing for it.
         "attention": SimpleLazyObject(lambda: _attention(request)) if known else None,
         "views": SimpleLazyObject(lambda: views_menu(request)) if known and has_views(request) else None,
-        "tour": _tour_step(request) if known else 0,
+        "tour": int(request.session.get(TOUR) or 0) if known else 0,
         "tabs": tabs,
         "page_title": next((name for key, name, _ in tabs if key == page.get("tab")), page.get("page")),
         "version": program_version(),

@@ -8,9 +8,12 @@ from typing import Any
 
 from django.contrib.auth.decorators import login_not_required
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import render
+from django.shortcuts import redirect, render
+from django.utils.http import url_has_allowed_host_and_scheme
+from django.views.decorators.http import require_POST
 
-from web.shell.frame import NAVIGATION, program_version, shell_context
+from web.shell.api_examples import curl_options, url_path
+from web.shell.frame import NAVIGATION, TOUR, TOUR_PAGES, program_version, shell_context
 
 _VERBS = ("get", "post", "put", "patch", "delete")
 
@@ -25,6 +28,9 @@ class ApiCallRow:
     detail: str
     parameters: tuple[str, ...]
     body: tuple[str, ...]
+    url_path: str
+    curl: tuple[str, ...]
+    """Options of a curl command."""
 
 
 def help_page(request: HttpRequest) -> HttpResponse:
@@ -34,8 +40,19 @@ def help_page(request: HttpRequest) -> HttpResponse:
 
 def api_reference(request: HttpRequest) -> HttpResponse:
     """Return all operations of the API by group."""
-    page = shell_context(request, page="Help", tab="api", tabs=_TABS, groups=api_calls())
+    page = shell_context(
+        request, page="Help", tab="api", tabs=_TABS, groups=api_calls(), base=request.build_absolute_uri("/")[:-1]
+    )
     return render(request, "shell/api_reference.html", page)
+
+
+@require_POST
+def tour(request: HttpRequest) -> HttpResponse:
+    """Open the page of the tour's next step; without a step, end the tour and return to the page that it was on."""
+    step, back = request.POST.get("step", ""), request.POST.get("back", "")
+    request.session[TOUR] = step if step in TOUR_PAGES else ""
+    here = back if url_has_allowed_host_and_scheme(back, allowed_hosts=None) else "/"
+    return redirect(TOUR_PAGES.get(step, here))
 
 
 @login_not_required
@@ -60,9 +77,9 @@ def api_calls() -> dict[str, list[ApiCallRow]]:
         for verb in _VERBS:
             if verb in operations:
                 operation = operations[verb]
-                group = (operation.get("tags") or ["other"])[0]
+                group = (operation.get("tags") or ["other"])[0].replace("_", " ")
                 groups.setdefault(group, []).append(_row(verb, path, operation, document))
-    return dict(sorted(groups.items()))
+    return dict(sorted(groups.items(), key=lambda group: group[0].lower()))
 
 
 def _row(verb: str, path: str, operation: dict[str, Any], document: dict[str, Any]) -> ApiCallRow:
@@ -71,7 +88,16 @@ def _row(verb: str, path: str, operation: dict[str, Any], document: dict[str, An
     named = [item["name"] for item in operation.get("parameters", ()) if "name" in item and item["in"] == "query"]
     content = operation.get("requestBody", {}).get("content", {})
     schema = next((item.get("schema", {}) for item in content.values()), {})
-    return ApiCallRow(verb.upper(), path, summary, detail.strip(), tuple(named), _fields(schema, document))
+    return ApiCallRow(
+        verb.upper(),
+        path,
+        summary,
+        detail.strip(),
+        tuple(named),
+        _fields(schema, document),
+        url_path(path, operation),
+        tuple(curl_options(path, verb, operation, document)),
+    )
 
 
 def _fields(schema: dict[str, Any], document: dict[str, Any]) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ from functools import wraps
 from typing import Any
 
 from django.contrib.auth.models import User
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
@@ -42,19 +42,21 @@ class NoRoleMiddleware:
             return None
         if not request.user.is_authenticated or may_somewhere(console_actor(request), Role.VIEWER):
             return None
-        context = shell_context(request, page="No role", admins=_admins()) | {"navigation": ()}
+        context = shell_context(request, page="No role", admins=admin_names()) | {"navigation": ()}
         return render(request, "shell/no_role.html", context, status=403)
 
 
 def lacks_role(request: HttpRequest, page: str, needed: str, back: str) -> HttpResponse:
     """Return a 403 that names the role a form or action requires; `back` is a console URL."""
-    context = shell_context(request, page=page, needed=needed, back=back, admins=_admins())
+    context = shell_context(request, page=page, needed=needed, back=back, admins=admin_names())
     return render(request, "shell/no_role.html", context, status=403)
 
 
-def rejected(request: HttpRequest, page: str, why: str, template: str = "shell/rejected.html") -> HttpResponse:
+def rejected(request: HttpRequest, page: str, why: str) -> HttpResponse:
     """Return a 403 for a whole page."""
-    return render(request, template, shell_context(request, page=page, why=why), status=403)
+    return render(
+        request, "shell/rejected.html", shell_context(request, page=page, why=why, admins=admin_names()), status=403
+    )
 
 
 def needs_all_pools(page: str, why: str) -> Callable[[View], View]:
@@ -65,7 +67,7 @@ def needs_all_pools(page: str, why: str) -> Callable[[View], View]:
         def guarded(request: HttpRequest) -> HttpResponse:
             if may(console_actor(request), Role.VIEWER):
                 return view(request)
-            return rejected(request, page, f"{why} requires a role in all pools. Ask an admin.")
+            return rejected(request, page, f"{why} requires a role in all pools.")
 
         return guarded
 
@@ -77,9 +79,12 @@ def is_own(name: str) -> bool:
     return name in ONES_OWN or name.startswith(ONES_OWN_START)
 
 
-def _admins() -> list[str]:
-    """Return the names of people who can grant roles."""
-    admins = User.objects.filter(
-        Q(is_superuser=True) | Q(role_grants__role=Role.ADMIN, role_grants__pool=None), is_active=True
-    )
-    return list(admins.distinct().order_by("username").values_list("username", flat=True)[:MAX_NAMED])
+def admin_accounts() -> QuerySet[User]:
+    """Return the active accounts that can grant roles, by name."""
+    is_admin = Q(is_superuser=True) | Q(role_grants__role=Role.ADMIN, role_grants__pool=None)
+    return User.objects.filter(is_admin, is_active=True).distinct().order_by("username")
+
+
+def admin_names() -> list[str]:
+    """Return the names of at most MAX_NAMED people who can grant roles."""
+    return list(admin_accounts().values_list("username", flat=True)[:MAX_NAMED])

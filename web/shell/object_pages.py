@@ -53,6 +53,8 @@ class ObjectPages:
     """Function that returns derived facts of an object as (title, text), for the table and the drawer."""
     blanks: Mapping[str, str] = field(default_factory=dict)
     """Title of a field → what an empty value means, such as all."""
+    written: Mapping[str, Callable[[Any], str]] = field(default_factory=dict)
+    """Title of a field → function that returns its value of an object in words."""
     options: Callable[[], Options] = dict
     """Function that returns the choices of fields that name other objects."""
     besides: Callable[[HttpRequest], dict[str, Any]] = lambda _request: {}
@@ -190,7 +192,12 @@ class ObjectPages:
 
     def _facts(self, thing: Any) -> list[tuple[str, str]]:
         named = facts(self.resource.created_fields, thing)
-        given = [(title, self.blanks.get(title, text) if text == "—" else text) for title, text in named]
+        given = [
+            (title, self.written[title](thing))
+            if title in self.written
+            else (title, self.blanks.get(title, text) if text == "—" else text)
+            for title, text in named
+        ]
         return [*given, *(self.more(thing) if self.more is not None else ())]
 
     def _table(self, things: Sequence[Any]) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import islice, product
+from itertools import chain, islice, product
 
 from django.db.models import Case, Q, QuerySet, When
 from django.http import HttpRequest, HttpResponse
@@ -24,9 +24,12 @@ from controlplane.platform.roles import may, may_somewhere
 from controlplane.policies.reading import visible_policies
 from web.shell.console_request import Listed, asked, console_actor, with_query
 from web.shell.frame import ITEMS
+from web.shell.typing_errors import corrections
 
 MOST_OF_KIND = 6
 MAX_WORDS = 64
+MAX_KNOWN = 2000
+"""Most names of each kind with which misspelled words are compared."""
 _DECISION_ID = re.compile(r"[0-9a-f]{8}-[0-9a-f-]{4,27}")
 _ENDING = re.compile(r"(?<=\w{3})(ies|y|s)$")
 """Endings that differ between a singular and its plural."""
@@ -80,16 +83,28 @@ class PaletteRow:
 
 
 def palette(request: HttpRequest) -> HttpResponse:
-    """Return the rows of the palette for the query `q` as a fragment, by kind; kinds with the best match come first."""
-    words = one_line(asked(request, "q"))[:MAX_WORDS].strip()
+    """Return the rows of the palette for the query `q` as a fragment, by kind; kinds with the best match come first.
+
+    Without a match, return the rows for the words with one typing error each corrected.
+    """
+    actor, words = console_actor(request), one_line(asked(request, "q"))[:MAX_WORDS].strip()
+    meant, rows = [words], list(matches(actor, words))
+    if not rows:
+        meant = list(corrections(words, _known_words(actor)))
+        rows = list(dict.fromkeys(chain.from_iterable(matches(actor, spelled) for spelled in meant)))
     groups: dict[str, list[PaletteRow]] = {}
-    for row in matches(console_actor(request), words):
+    for row in rows:
         groups.setdefault(row.kind, []).append(row)
+
+    def rank(row: PaletteRow) -> int:
+        return min(row.rank(spelled) for spelled in meant)
+
     if words:
         # Stable: equal matches stay in their order.
-        groups = {kind: sorted(rows, key=lambda row: row.rank(words)) for kind, rows in groups.items()}
-        groups = dict(sorted(groups.items(), key=lambda group: group[1][0].rank(words)))
-    return render(request, "shell/palette_rows.html", {"groups": groups, "words": words})
+        groups = {kind: sorted(rows, key=rank) for kind, rows in groups.items()}
+        groups = dict(sorted(groups.items(), key=lambda group: rank(group[1][0])))
+    close = meant[0] if groups and meant != [words] else ""
+    return render(request, "shell/palette_rows.html", {"groups": groups, "words": words, "close": close})
 
 
 def matches(actor: Actor, words: str) -> Iterator[PaletteRow]:
@@ -116,6 +131,20 @@ def matches(actor: Actor, words: str) -> Iterator[PaletteRow]:
     if may(actor, Role.ADMIN):
         yield from _admins_rows(words)
     yield from _matching(words, _actions(actor))
+
+
+def _known_words(actor: Actor) -> Iterator[str]:
+    """Yield the words of all names that the actor's searches can match."""
+    yield from _ENGINE_VERBS
+    rows = chain(_pages(), _incidents(actor), _views(actor), _actions(actor), _pool_verbs(actor, ""))
+    for row in rows:
+        yield from f"{row.name} {row.also}".split()
+    named = [visible_engines(actor), visible_pools(actor), visible_policies(actor)]
+    if may(actor, Role.ADMIN):
+        named += [Tenant.objects.all(), ApiKey.objects.all()]
+    for objects in named:
+        for name in objects.order_by("name").values_list("name", flat=True)[:MAX_KNOWN]:
+            yield from name.split()
 
 
 def _matching(words: str, rows: Iterable[PaletteRow]) -> Iterator[PaletteRow]:

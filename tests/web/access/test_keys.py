@@ -120,7 +120,8 @@ def test_states_of_keys_are_distinguished(admin: Client, tenant: Tenant) -> None
     new_key(tenant, "soon", expires_at=now + timedelta(days=2))
     new_key(tenant, "over", expires_at=now - timedelta(days=2))
     page = page_text(admin.get("/access/keys"))
-    assert "2 keys active, 1 of them expires within 7 days, 1 expired" in page
+    assert "<h1>2 active API keys, 1 expires within 7 days</h1>" in page
+    assert "1 key has expired" in page
     assert ">over</a>" not in page
     assert ">over</a>" in page_text(admin.get("/access/keys?state=expired"))
     assert ">soon</a>" not in page_text(admin.get("/access/keys?q=long"))

@@ -108,6 +108,12 @@ def test_sign_out_requires_a_post_and_ends_the_session(client: Client) -> None:
     assert client.get("/").status_code == 302
 
 
+def test_the_form_states_where_the_first_password_is_until_a_person_has_signed_in(client: Client) -> None:
+    assert "first_run.json" in client.get("/login").content.decode()
+    client.post("/login", RIGHT)
+    assert "first_run.json" not in Client().get("/login").content.decode()
+
+
 def test_login_form_requires_a_csrf_token(feed: FleetFeed) -> None:
     assert Client(enforce_csrf_checks=True).post("/login", RIGHT).status_code == 403
 

@@ -50,5 +50,5 @@ def test_page_shows_fingerprints_per_process_and_users_of_the_old_secret(admin: 
 def test_page_reports_that_no_rotation_is_in_progress(admin: Client, settings: object) -> None:
     settings.FLEET_SECRET_ALSO = b""
     shown = page_text(admin.get("/access/secrets"))
-    assert "No rotation in progress." in shown
+    assert "No secret is under rotation" in shown
     assert "No process has reported" in shown

@@ -151,7 +151,7 @@ def test_key_is_revoked_from_its_page_and_listed_as_not_stored(person: User, ten
         page = page_text(client.get(answer["Location"]))
         assert "when it is writable again" in page
         assert "not stored yet" in page
-        assert "0 keys active" in page
+        assert "0 active API keys" in page
         drawer = page_text(client.get(f"/access/keys?key={key.key_id}&revoke"))
         assert "Gateways reject this key." in drawer
         assert "Save changes" not in drawer

@@ -54,7 +54,8 @@ def test_running_jobs_are_listed_first_with_progress_and_holder(operator: Client
     assert "gpu-host, process 77" in page
     assert "gpu-host:77" not in page
     assert "no recording of the last hour" in page
-    assert "1 active, 1 ended" in page
+    assert "1 job active, 1 run ended" in page
+    assert "1 job run failed in the last 24 h" in page
 
 
 def test_job_between_two_rounds_is_idle_with_time_and_process_of_the_last_one(operator: Client) -> None:
@@ -64,8 +65,11 @@ def test_job_between_two_rounds_is_idle_with_time_and_process_of_the_last_one(op
     renew(lease, timedelta(0), progress={"stored": 27586})
     page = show(operator)
     assert "idle" in page
-    assert re.search(r"last ran [^<]+ ago in gpu-host, process 77", page)
-    assert "stored 27,586" in page
+    assert re.search(r"just now\s*<span class=\"ledger-sub\">gpu-host, process 77", page)
+    assert "27,586 stored" in page
+    assert "Writes ended requests to the request log." in page
+    assert "every second" in page
+    assert "No job failed in the last 24 h" in page
     assert "waiting" not in page
 
 
@@ -73,7 +77,7 @@ def test_unclaimed_job_is_shown_as_waiting(operator: Client) -> None:
     JobRun.objects.create(job="replication", started_at=timezone.now())
     page = show(operator)
     assert "waiting" in page
-    assert "no holder yet" in page
+    assert "not yet" in page
 
 
 def test_job_kinds_are_one_select_field(operator: Client) -> None:
@@ -109,7 +113,7 @@ def test_run_is_cancelled_and_retried_from_the_page(operator: Client) -> None:
     answer = operator.post(f"/jobs/{lease.run_id}/cancel", {"why": "wrong trace"})
     assert answer["Location"] == f"/jobs?run={lease.run_id}&said=cancelling"
     page = show(operator, f"?run={lease.run_id}&said=cancelling")
-    assert "holder stops at its next lease renewal" in page
+    assert "stops within seconds" in page
     assert "Cancel by operator: wrong trace" in page
     assert renew(lease, timedelta(seconds=30)) is None
     answer = operator.post(f"/jobs/{lease.run_id}/retry")
@@ -143,7 +147,7 @@ def test_pool_operator_controls_runs_of_engines_of_that_pool() -> None:
     client = client_of(make_person("pool_operator", pool))
     page = show(client)
     assert rows(page) == [run.pk]
-    assert f"run {run.pk}, e-01" in page
+    assert f"Run {run.pk}, e-01" in page
     assert client.post(f"/jobs/{run.pk}/retry").status_code == 303
     assert client.post(f"/jobs/{other.pk}/retry").status_code == 404
 
@@ -173,7 +177,7 @@ def test_thousand_runs_take_as_many_queries_as_one(
     )
     run = JobRun.objects.first()
     operator.get("/jobs")
-    with django_assert_num_queries(8):
+    with django_assert_num_queries(10):
         operator.get("/jobs")
-    with django_assert_num_queries(9):
+    with django_assert_num_queries(11):
         operator.get(f"/jobs?run={run.pk}&fragment=1")

@@ -31,6 +31,7 @@ OPEN = {
 ONES_OWN = {
     *OPEN, "login-second", "logout", "access-own-password", "access-own-app", "access-own-factor-remove",
     "access-own-passkey-options", "access-own-passkey", "access-end-others", "access-session-end",
+    "tour",
 }  # fmt: skip
 """What everybody may do to themselves."""
 EVERYTHING = {

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import html
+import json
 import re
+import shlex
 
 import pytest
 from django.contrib.auth.models import User
@@ -13,6 +16,7 @@ from controlplane.fleet.models.pool import Pool
 from controlplane.platform.models.tenant import Tenant
 from tests.web.role_clients import client_of, make_person, make_pool
 from web.shell.frame import ITEMS
+from web.shell.help import api_calls
 from web.urls import urlpatterns
 
 pytestmark = pytest.mark.django_db
@@ -102,6 +106,30 @@ def test_verbs_are_found_with_their_object_by_those_who_may_use_them() -> None:
     assert rows(only, "drain code-1") == []
 
 
+@pytest.mark.usefixtures("fleet")
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("polcies", ("Page", "Policies")),
+        ("incidnet", ("Page", "Incidents")),
+        ("enginse", ("Page", "Engines")),
+        ("drian chat-1", ("Action", "Drain chat-1")),
+        ("chta", ("Pool", "chat")),
+        ("chatyt", ("Tenant", "Chatty Inc")),
+        ("quarantime code-1", ("Action", "Quarantine code-1")),
+    ],
+)
+def test_one_typing_error_per_word_is_forgiven(typed: str, meant: tuple[str, str]) -> None:
+    assert meant in rows(client_of(make_person("admin")), typed)
+
+
+@pytest.mark.usefixtures("fleet")
+def test_a_typing_error_shows_nothing_of_another_pool() -> None:
+    only = client_of(make_person("pool_operator", make_pool("chat")))
+    assert ("Pool", "chat") in rows(only, "chta")
+    assert rows(only, "cdoe") == []
+
+
 def test_keys_of_pages_are_shown_and_no_match_says_what_can_be_typed() -> None:
     client = client_of(make_person("viewer"))
     assert re.search(r"<b>Fleet</b><i><kbd>G</kbd> <kbd>F</kbd>", client.get("/search").content.decode())
@@ -143,6 +171,20 @@ def test_api_reference_and_summary_name_every_call() -> None:
     for call in ("/api/v1/route", "/api/v1/engines", "/v1/chat/completions"):
         assert call in page
         assert call in summary
+
+
+def test_api_reference_has_a_command_for_each_call() -> None:
+    page = html.unescape(client_of(make_person("viewer")).get("/help/api").content.decode())
+    commands = [block.replace(" \\\n ", "") for block in re.findall(r"<code>(curl .*?)</code>", page, re.DOTALL)]
+    assert len(commands) == sum(len(calls) for calls in api_calls().values())
+    for command in commands:
+        words = shlex.split(command)
+        assert words[1].startswith("http://testserver/")
+        if "-d" in words:
+            assert json.loads(words[words.index("-d") + 1]) not in ({}, [])
+    chat = next(command for command in commands if "/v1/chat/completions" in command)
+    assert '-H "Authorization: Bearer $HEADWAY_API_KEY"' in chat
+    assert "messages" in chat
 
 
 def test_versions_of_static_files_are_kept_by_browsers() -> None:

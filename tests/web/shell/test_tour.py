@@ -9,38 +9,48 @@ import msgspec
 import pytest
 from django.conf import settings
 from django.contrib.auth.models import User
-from django.test import override_settings
+from django.test import Client, override_settings
 
 from simulator.replay.host_pace import PACE_SUFFIX, ReplayPace
 from tests.page_text import unbroken
 from tests.web.role_clients import client_of, make_person
-from web.shell.frame import TOUR_COOKIE
+from web.shell.frame import TOUR_PAGES
 
 pytestmark = pytest.mark.django_db
+PASSWORD = "correct-horse-battery"
 
 
-def _page(path: str, step: str | None = None) -> str:
-    client = client_of(User.objects.filter(username="viewer").first() or make_person("viewer"))
-    if step is not None:
-        client.cookies[TOUR_COOKIE] = step
-    return client.get(path).content.decode()
+def _page(path: str) -> str:
+    return client_of(User.objects.filter(username="viewer").first() or make_person("viewer")).get(path).content.decode()
 
 
-def test_the_tour_begins_on_the_fleet_page() -> None:
-    assert "1 of 4" in unbroken(_page("/"))
-    assert 'id="tour"' not in _page("/requests")
+def _signed_in(person: User) -> Client:
+    person.set_password(PASSWORD)
+    person.save()
+    client = Client()
+    client.post("/login", {"username": person.username, "password": PASSWORD})
+    return client
 
 
-@pytest.mark.parametrize(("step", "following"), [("1", "/requests"), ("2", "/policies"), ("3", "/engines"), ("4", "")])
-def test_each_step_leads_to_the_next_from_any_page(step: str, following: str) -> None:
-    page = unbroken(_page("/jobs", step))
-    assert f"{step} of 4" in page
-    assert (f'href="{following}" data-tour="{int(step) + 1}"' in page) == bool(following)
+def test_the_first_sign_in_of_a_person_begins_the_tour_and_no_later_one_does() -> None:
+    person = make_person("viewer")
+    assert "1 of 4" in unbroken(_signed_in(person).get("/").content.decode())
+    person.refresh_from_db()
+    assert 'id="tour"' not in _signed_in(person).get("/").content.decode()
 
 
-@pytest.mark.parametrize("step", ["done", "5", "0", "<b>"])
-def test_a_tour_that_has_ended_is_not_shown(step: str) -> None:
-    assert 'id="tour"' not in _page("/", step)
+def test_each_step_opens_its_page_and_a_tour_that_was_skipped_does_not_return() -> None:
+    client = client_of(make_person("viewer"))
+    for step, page in TOUR_PAGES.items():
+        assert client.post("/help/tour", {"step": step})["Location"] == page
+        assert f"{step} of 4" in unbroken(client.get("/jobs").content.decode())
+    assert client.post("/help/tour", {"step": "", "back": "/jobs?failed=1"})["Location"] == "/jobs?failed=1"
+    assert 'id="tour"' not in client.get("/").content.decode()
+
+
+@pytest.mark.parametrize("back", ["//evil.test/", "https://evil.test/", "javascript:alert(1)", ""])
+def test_the_end_of_the_tour_leads_to_no_other_site(back: str) -> None:
+    assert client_of(make_person("viewer")).post("/help/tour", {"step": "<b>", "back": back})["Location"] == "/"
 
 
 def test_each_term_links_to_an_entry_of_the_glossary() -> None:

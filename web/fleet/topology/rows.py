@@ -222,7 +222,7 @@ def _pool_line(pool: Pool, states: Counter[str], roles: Counter[str], live: Pool
     if roles["prefill"] or roles["decode"]:
         facts.append(", ".join(f"{roles[role]} {role}" for role in ("prefill", "decode", "mixed") if roles[role]))
     if pool.key_source == "exact":
-        facts.append(f"blocks of {pool.block_tokens}")
+        facts.append(f"blocks of {pool.block_tokens} tokens")
     if live is not None:
         if live.approximate_share:
             facts.append(f"block keys approximate for {percent(live.approximate_share)} of prompts (images, audio)")

@@ -63,7 +63,6 @@ function step(by) {
 onKeys({
   j: () => step(1),
   k: () => step(-1),
-  '/': () => find(document, '[data-find]')?.focus(),
   t: () => find(document, '#strip-table')?.click(),
   ' ': () => tap?.hold(),
   c: () => one && copyJson(),

@@ -25,8 +25,7 @@ class Palette {
     byId('palette-button').addEventListener('click', () => this.open());
     document.addEventListener('keydown', (event) => {
       const control = (event.ctrlKey || event.metaKey) && !event.altKey && event.key.toLowerCase() === 'k';
-      // On pages with a search field of their own, / focuses that.
-      const slash = event.key === '/' && !keyIsTaken(event) && !document.querySelector('main input[type=search]');
+      const slash = event.key === '/' && !keyIsTaken(event);
       if (!control && !slash) return;
       event.preventDefault();
       if (!document.querySelector('dialog[open]')) this.open();

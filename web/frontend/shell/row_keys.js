@@ -34,7 +34,6 @@ export function startRowKeys() {
   onKeys({
     j: () => step(1),
     k: () => step(-1),
-    '/': () => find(document, '[data-search]')?.focus(),
     f: () => find(document, '[data-failed]')?.click(),
     c: () => find(document, '.drawer [data-copy]')?.click(),
     Escape: () => find(document, '.drawer [data-close]')?.click(),

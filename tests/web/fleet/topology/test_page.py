@@ -100,7 +100,7 @@ def test_pool_shows_the_share_of_prompts_with_approximate_keys(operator: Client,
     for share, shown in ((None, False), (0.0, False), (0.125, True)):
         changed = msgspec.structs.replace(sample.pools[0], approximate_share=share)
         show(feed, msgspec.structs.replace(sample, pools=(changed,)))
-        words = "blocks of 512 · block keys approximate for 12.5\u202f% of prompts (images, audio) · policy v7"
+        words = "blocks of 512 tokens · block keys approximate for 12.5\u202f% of prompts (images, audio) · policy v7"
         assert (words in page(operator)) == shown
 
 
@@ -115,7 +115,7 @@ def test_engines_are_listed_under_their_pool_and_region(operator: Client, pool: 
     assert order == sorted(order)
     assert "All 3 engines serve" in text
     assert "3 engines, 2 pools, 2 regions; snapshot v12" in text
-    assert "blocks of 512 · policy v7" in text
+    assert "blocks of 512 tokens · policy v7" in text
 
 
 def test_figures_of_engines_without_reports_are_shown_as_old(operator: Client, pool: Pool, feed: FleetFeed) -> None:

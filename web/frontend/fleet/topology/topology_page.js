@@ -180,9 +180,7 @@ function listenToKeys() {
       return;
     }
     if (isWithin(event, FIELDS)) return;
-    const action = { '/': () => find(document, '#filters [name=q]')?.focus(), j: () => step(1), k: () => step(-1) }[
-      event.key
-    ];
+    const action = { j: () => step(1), k: () => step(-1) }[event.key];
     if (!action) return;
     event.preventDefault();
     action();
