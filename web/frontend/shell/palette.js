@@ -1,10 +1,12 @@
-/* The command palette: Ctrl+K or / opens it, words search, arrows select, Enter opens. */
+/* The command palette: Ctrl+K opens it, and / on pages without a search field of their own; words search, arrows select, Enter opens. */
 
 import { byId, closest, find, findAll, required } from './element.js';
 import { keyIsTaken } from './keys.js';
 
 const PAUSE_MS = 90;
 const MOST_RECENT = 5;
+/** Search fields of a page: they get the key / instead of the palette. */
+const OWN_SEARCH = 'main input[type=search], [data-find], [data-search]';
 /** Event on the document before a chosen engine's page opens; a page that shows engines itself cancels it. */
 export const ENGINE_CHOSEN = 'hw-engine-chosen';
 
@@ -25,8 +27,7 @@ class Palette {
     byId('palette-button').addEventListener('click', () => this.open());
     document.addEventListener('keydown', (event) => {
       const control = (event.ctrlKey || event.metaKey) && !event.altKey && event.key.toLowerCase() === 'k';
-      // On pages with a search field of their own, / focuses that.
-      const slash = event.key === '/' && !keyIsTaken(event) && !document.querySelector('main input[type=search]');
+      const slash = event.key === '/' && !keyIsTaken(event) && !document.querySelector(OWN_SEARCH);
       if (!control && !slash) return;
       event.preventDefault();
       if (!document.querySelector('dialog[open]')) this.open();
