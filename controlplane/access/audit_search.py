@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 from django.db.models import Q, QuerySet
@@ -25,6 +26,17 @@ _BY_PROGRAM = Q(via=PROGRAM) | Q(via=API, actor_name__startswith="key ")
 """Changes by jobs, and by API keys, which programs use."""
 
 
+KEY_EVENTS = (
+    "incident.open", "incident.reopen", "incident.close", "engine.lost", "engine.back", "engine.restart", "engine.exit",
+    "engine.quarantine", "engine.readmit", "canary.abort", "policy.publish", "policy.roll_back", "policy.schedule_fail",
+    "kv_node.silent", "budget.reached",
+)  # fmt: skip
+"""Verbs of the changes by programs that people want to see beside their own; jobs record many others."""
+
+
+_BY = {"people": ~_BY_PROGRAM, "programs": _BY_PROGRAM, "main": ~_BY_PROGRAM | Q(verb__in=KEY_EVENTS)}
+
+
 @dataclass(frozen=True, slots=True)
 class AuditFilter(SearchFilter):
     """Search conditions; an empty field matches everything.
@@ -33,7 +45,7 @@ class AuditFilter(SearchFilter):
     """
 
     by: str = ""
-    """Only changes by `people`, or only by `programs`; any other text matches both."""
+    """Changes by `people`, by `programs`, or `main` ones: by people, and KEY_EVENTS. Any other text matches all."""
     person: str = ""
     verb: str = ""
     """A verb such as engine.drain, or a prefix such as engine."""
@@ -54,13 +66,17 @@ def visible_events(actor: Actor) -> QuerySet[AuditEvent]:
     return AuditEvent.objects.filter(pools | policies)
 
 
+def happened_at(event: AuditEvent) -> datetime:
+    """Return when the change happened: a job stores losses and restarts of engines some seconds after them."""
+    known = event.after.get("at") if isinstance(event.after, dict) else None
+    return datetime.fromtimestamp(known, UTC) if isinstance(known, int | float) else event.at
+
+
 def search(actor: Actor, wanted: AuditFilter) -> QuerySet[AuditEvent]:
     """Return the visible events that match, newest first. Raises UnreadableFilterError."""
     events = visible_events(actor)
-    if wanted.by == "people":
-        events = events.exclude(_BY_PROGRAM)
-    elif wanted.by == "programs":
-        events = events.filter(_BY_PROGRAM)
+    if wanted.by in _BY:
+        events = events.filter(_BY[wanted.by])
     if wanted.person:
         events = events.filter(actor_name=wanted.person)
     if wanted.verb:

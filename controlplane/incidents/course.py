@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from django.utils import timezone
 
-from controlplane.access.audit_search import visible_events
+from controlplane.access.audit_search import happened_at, visible_events
 from controlplane.fleet.models.engine import Engine
 from controlplane.fleet.visibility import visible_pools
 from controlplane.incidents.models.incident import Incident
@@ -28,7 +28,7 @@ EVENTS: Mapping[str, tuple[str, str]] = {
     "engine.restart": ("restarted", ""),
     "engine.exit": ("exited", ""),
     "engine.quarantine": ("quarantined", "{} is quarantined"),
-    "engine.probation": ("returning", "{} gets work again, more by and by"),
+    "engine.probation": ("returning", "{} gets a growing share of work again, after"),
     "engine.readmit": ("back", "{} gets all of its work again"),
     "engine.drain": ("draining", "{} is drained"),
     "engine.maintain": ("maintenance", "{} is put into maintenance"),
@@ -37,6 +37,8 @@ EVENTS: Mapping[str, tuple[str, str]] = {
     "policy.roll_back": ("rolled back", "the policy is rolled back"),
 }
 """Verb of an audit event → kind of its entry, and its words with the engine's name; without words, its reason."""
+_RETURNS = ("engine.back", "engine.restart", "engine.probation", "engine.readmit", "engine.ready")
+"""Verbs after which an engine gets work again; after the other ones of engines it gets none."""
 
 
 def timeline_of(incident: Incident, actor: Actor) -> list[dict[str, Any]]:
@@ -45,24 +47,43 @@ def timeline_of(incident: Incident, actor: Actor) -> list[dict[str, Any]]:
         {"at": entry.at.isoformat(), "kind": entry.kind, "text": entry.text, "by": entry.by}
         for entry in incident.entries.all()
     ]
-    end = (incident.closed_at or timezone.now()) + timedelta(seconds=CLOSES_AFTER_S)
-    events = visible_events(actor).filter(at__gte=incident.onset - EARLY, at__lte=end, verb__in=EVENTS)
-    if incident.pool:
-        events = events.filter(pool_slug__in=("", incident.pool))
-    shown = list(events.order_by("at", "id")[:MAX_EVENTS])
+    entries.append({"at": incident.onset.isoformat(), "kind": "began", "text": "First symptom.", "by": ""})
+    if incident.closed_at is not None and not incident.closed_by:
+        # It closes some minutes later, when no symptom has returned.
+        entries.append({"at": incident.closed_at.isoformat(), "kind": "ended", "text": "Last symptom.", "by": ""})
+    shown = _events(incident, actor)
     ids = {event.object_id for event in shown if event.object_kind == "engine"}
     names = dict(Engine.objects.filter(engine_id__in=ids).values_list("engine_id", "name")) if ids else {}
     return sorted([*entries, *(_entry(event, names) for event in shown)], key=lambda entry: entry["at"])
 
 
+def back_since(incident: Incident, actor: Actor) -> dict[str, datetime]:
+    """Return since when engines that were lost, or got no work, get work again, by engine id."""
+    since: dict[str, datetime] = {}
+    for event in sorted(_events(incident, actor), key=happened_at):
+        if event.object_kind != "engine":
+            continue
+        if event.verb in _RETURNS:
+            since.setdefault(event.object_id, happened_at(event))
+        else:
+            since.pop(event.object_id, None)
+    return since
+
+
+def _events(incident: Incident, actor: Actor) -> list[AuditEvent]:
+    end = (incident.closed_at or timezone.now()) + timedelta(seconds=CLOSES_AFTER_S)
+    events = visible_events(actor).filter(at__gte=incident.onset - EARLY, at__lte=end, verb__in=EVENTS)
+    if incident.pool:
+        events = events.filter(pool_slug__in=("", incident.pool))
+    return list(events.order_by("at", "id")[:MAX_EVENTS])
+
+
 def _entry(event: AuditEvent, names: Mapping[str, str]) -> dict[str, Any]:
     kind, words = EVENTS[event.verb]
     said = words.format(names.get(event.object_id, event.object_id))
-    # The job that stores losses and restarts runs after them.
-    known = event.after.get("at") if isinstance(event.after, dict) else None
-    at = datetime.fromtimestamp(known, UTC) if isinstance(known, int | float) else event.at
+    text = ": ".join(part for part in (said, event.why.removeprefix("returning after: ")) if part)
     by = "" if event.via == PROGRAM else event.actor_name
-    return {"at": at.isoformat(), "kind": kind, "text": ": ".join(part for part in (said, event.why) if part), "by": by}
+    return {"at": happened_at(event).isoformat(), "kind": kind, "text": text, "by": by}
 
 
 def regions_of(incident: Incident, episode: Episode, actor: Actor) -> dict[str, Outcomes]:

@@ -119,10 +119,17 @@ def _store(after: IncidentMemory, news: list[EpisodeNews], pools: dict[str, str]
         incident = _write(item.episode, pools, again=item.kind == "returned")
         kind = IncidentEntryKind(item.kind)
         text = incident.title if item.kind in ("opened", "returned") else _news_text(item)
-        IncidentEntry.objects.create(incident=incident, at=now, kind=kind, text=text)
+        at = incident.opened_at if item.kind == "opened" else now
+        IncidentEntry.objects.create(incident=incident, at=at, kind=kind, text=text)
         if item.kind in ("opened", "returned", "closed"):
-            fields = {"title": incident.title, "cause": incident.cause, "certain": incident.certain}
-            audit.record_for(ACTOR, f"incident.{_VERBS[item.kind]}", incident, after=fields, pool=incident.pool)
+            fields = {
+                "title": incident.title,
+                "cause": incident.cause,
+                "certain": incident.certain,
+                "at": at.timestamp(),
+            }
+            verb = f"incident.{_VERBS[item.kind]}"
+            audit.record_for(ACTOR, verb, incident, after=fields, why=incident.title, pool=incident.pool)
     written = {item.episode.key for item in news}
     for episode in after.episodes:
         if episode.key not in written and not episode.dismissed:

@@ -7,12 +7,12 @@ from typing import Any
 
 from controlplane.access.audit_search import visible_events
 from controlplane.incidents import words
-from controlplane.incidents.course import regions_of, timeline_of
+from controlplane.incidents.course import back_since, regions_of, timeline_of
 from controlplane.incidents.models.incident import Incident, IncidentState
 from controlplane.incidents.notices import episode_of
 from controlplane.objectives.objective import target_of
 from controlplane.platform.actor import PROGRAM, Actor
-from controlplane.platform.format import UNKNOWN, percent
+from controlplane.platform.format import UNKNOWN, percent, sentence
 from controlplane.platform.models.api_key import ApiKey
 from controlplane.platform.models.audit_event import AuditEvent
 from controlplane.platform.role import Role
@@ -33,6 +33,7 @@ from planning.incidents.signs import (
     on_time_share,
     requests,
 )
+from routing.values.counted import count
 
 BEFORE = timedelta(hours=1)
 MAX_CHANGES = 40
@@ -63,7 +64,7 @@ _OF_CAUSES = {
 def report_of(incident: Incident, actor: Actor) -> dict[str, Any]:
     """Return the report as JSON values, with what the actor may see of other objects."""
     episode = episode_of(incident)
-    hit = words.all_hit(episode)
+    hit, back = words.all_hit(episode), back_since(incident, actor)
     names, target = _key_names(episode, actor), target_of(incident.pool)
     rows = {name: _rows(episode, name, target) for name in ("tenants", "keys", "lengths", "classes")}
     return {
@@ -78,7 +79,7 @@ def report_of(incident: Incident, actor: Actor) -> dict[str, Any]:
         "acknowledged_by": incident.acknowledged_by,
         "wrong": _wrong(episode, target),
         "why": words.why(episode),
-        "cure": words.cure(episode),
+        "cure": words.cure(episode, back),
         "certain": episode.certain,
         "on_time": episode.on_time,
         "lowest": episode.lowest,
@@ -89,7 +90,7 @@ def report_of(incident: Incident, actor: Actor) -> dict[str, Any]:
                 "finding": words.CAUSES[item.kind].finding(item),
                 "evidence": words.CAUSES[item.kind].evidence(item),
                 "confidence": round(item.score, 2),
-                "cure": words.CAUSES[item.kind].cure,
+                "cure": words.cure_of(item, back),
             }
             for item in episode.causes
         ],
@@ -106,12 +107,17 @@ def report_of(incident: Incident, actor: Actor) -> dict[str, Any]:
 
 def _wrong(episode: Episode, target: float) -> str:
     """Return the requests hit, and the fall of the on-time share."""
+    hit, low = words.all_hit(episode), episode.lowest
+    missed_words = f"None of {count(requests(hit), 'request')} missed the objective."
+    if missed(hit):
+        missed_words = sentence(words.outcome_words(hit))
     usual = on_time_share(episode.before.get(ALL, {}).get("", NONE))
+    if low is None:
+        return missed_words
+    if usual is not None and percent(usual) == percent(low):
+        return f"{missed_words} The on-time share stayed at {percent(low)}; the target is {percent(target)}."
     fall = f"from {percent(usual)} " if usual is not None else ""
-    if episode.lowest is None:
-        return f"{words.outcome_words(words.all_hit(episode))}."
-    low = f"The on-time share fell {fall}to {percent(episode.lowest)}; the target is {percent(target)}."
-    return f"{words.outcome_words(words.all_hit(episode))}. {low}"
+    return f"{missed_words} The on-time share fell {fall}to {percent(low)}; the target is {percent(target)}."
 
 
 def changes_before(incident: Incident, episode: Episode, actor: Actor) -> list[dict[str, Any]]:
@@ -125,6 +131,7 @@ def changes_before(incident: Incident, episode: Episode, actor: Actor) -> list[d
             "at": event.at.isoformat(),
             "before_s": max(0, round((incident.onset - event.at).total_seconds())),
             "verb": event.verb,
+            "kind": event.object_kind.replace("_", " "),
             "object": _object_name(event),
             "by": event.actor_name,
             "why": event.why,

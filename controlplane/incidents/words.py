@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
-from controlplane.platform.format import duration, percent, rate, sentence
+from controlplane.platform.format import clock_time, duration, percent, rate, sentence, zone_name
 from planning.incidents import causes, symptoms
 from planning.incidents.causes import IncidentCause
 from planning.incidents.episodes import Episode
@@ -195,6 +196,8 @@ CAUSES: dict[str, CauseWords] = {
     ),
 }
 
+AFTER_RETURN = "Read its log for the cause; quarantine it if this repeats."
+"""What helps once the engine that is the cause gets work again."""
 _MISSED = {LATE: ("is late", "are late"), FAILED: ("fails", "fail"), REJECTED: ("is rejected", "are rejected")}
 _HAD_MISSED = {LATE: ("was late", "were late"), FAILED: ("failed",) * 2, REJECTED: ("was rejected", "were rejected")}
 _TROUBLES = {
@@ -270,11 +273,18 @@ def is_critical(episode: Episode) -> bool:
     return any(item.kind in symptoms.OF_REQUESTS for item in episode.symptoms)
 
 
-def cure(episode: Episode) -> str:
-    """Return what to do."""
+def cure(episode: Episode, back: Mapping[str, datetime]) -> str:
+    """Return what to do. `back`: since when engines get work again, by engine id."""
     if not episode.causes:
         return "Open the late and failed requests: what they have in common names the cause."
-    return CAUSES[episode.causes[0].kind].cure
+    return cure_of(episode.causes[0], back)
+
+
+def cure_of(cause: IncidentCause, back: Mapping[str, datetime]) -> str:
+    """Return what helps against one cause; of an engine that is back, what still helps."""
+    if cause.subject in back:
+        return f"{cause.name} is back since {clock_time(back[cause.subject])} {zone_name()}. {AFTER_RETURN}"
+    return CAUSES[cause.kind].cure
 
 
 def outcome_words(hit: Outcomes) -> str:

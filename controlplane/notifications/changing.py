@@ -28,6 +28,8 @@ from controlplane.platform.role import Role
 from controlplane.platform.roles import require
 
 Thing = TypeVar("Thing", NotificationChannel, NotificationRoute, Silence)
+ACCEPTED = "The receiver accepted the message."
+"""Result of a test that succeeded."""
 SILENCE_FOR = timedelta(minutes=30)
 """How long the button on an incident's page silences it."""
 
@@ -78,7 +80,7 @@ def try_channel(channel: NotificationChannel, *, actor: Actor, expected: int | N
     require(actor, Role.ADMIN)
     # Outside a transaction: the receiver may answer late.
     failure = send(channel.address_env, Message(f"Test of channel {channel.name}", "Headway can reach this channel."))
-    result = failure or "The receiver accepted the message."
+    result = failure or ACCEPTED
     with transaction.atomic():
         NotificationChannel.objects.filter(pk=channel.pk).update(tested_at=timezone.now(), test_result=result[:200])
         audit.record_for(actor, "notification_channel.test", channel, after={"result": result}, why=why)

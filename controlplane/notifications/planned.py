@@ -57,7 +57,7 @@ def change_of_incident(incident: Incident, event: NotifiedEvent, name: str, word
     kinds = {item.kind for item in episode.symptoms}
     if event is NotifiedEvent.OPENED and kinds == {CANARY_ABORTED}:
         event = NotifiedEvent.CANARY
-    advice = "" if event is NotifiedEvent.CLOSED else words.cure(episode)
+    advice = "" if event is NotifiedEvent.CLOSED else words.cure(episode, {})
     notice = notice_of(incident)
     return NotableChange(
         name=name,

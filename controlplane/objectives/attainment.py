@@ -10,11 +10,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from itertools import pairwise
 from typing import Any, TypeAlias
 
-from django.db.models import Case, F, Q, QuerySet, When
+from django.db.models import Case, F, Min, Q, QuerySet, When
 
 from controlplane.fleet.models.pool import Pool
 from controlplane.history.bucket import POOL_FLOATS
@@ -56,6 +56,8 @@ class Attainment:
     budget_left: float | None
     """Share of the window's error budget; negative: overspent."""
     target: float
+    since: datetime | None = None
+    """When the oldest data of the window begins; None: there are none."""
 
     def burn(self, share: float | None) -> float | None:
         """Return how many times as fast as allowed the budget was used; 1 uses it up exactly in the window."""
@@ -68,15 +70,47 @@ def attainment(objective: Objective, now: datetime) -> Attainment:
     stored = _readings(now - timedelta(hours=25), now, [objective.pool] if objective.pool else None)
     readings = [reading for pool, mine in stored.items() if pools(pool) for reading in mine]
     ended = _ended(now)
-    total = sums(ended.filter(pool=objective.pool) if objective.pool else ended.exclude(pool__in=_others()))[0]
-    return _attained(readings, total, objective.target / 100, now)
+    ended = ended.filter(pool=objective.pool) if objective.pool else ended.exclude(pool__in=_others())
+    first = ended.order_by("day").values_list("day", flat=True).first()
+    return _attained(readings, sums(ended)[0], objective.target / 100, now, first)
 
 
 def attainment_by_pool(pools: Collection[str], now: datetime) -> dict[str, Attainment]:
     """Return the attainment of each pool, with the target that applies to it."""
     stored, known = _readings(now - timedelta(hours=25), now, pools), targets()
-    totals = {row["pool"]: row for row in sums(_ended(now).filter(pool__in=pools), "pool")}
-    return {pool: _attained(stored.get(pool, []), totals.get(pool), known.get(pool, known[""]), now) for pool in pools}
+    ended = _ended(now).filter(pool__in=pools)
+    totals = {row["pool"]: row for row in sums(ended, "pool")}
+    first = dict(ended.order_by().values_list("pool").annotate(Min("day")))
+    return {
+        pool: _attained(stored.get(pool, []), totals.get(pool), known.get(pool, known[""]), now, first.get(pool))
+        for pool in pools
+    }
+
+
+def budget_line(pool: str, reached: Attainment, now: datetime) -> list[tuple[datetime, float]]:
+    """Return what was left of the error budget over time: from all of it at the first data to `budget_left` now.
+
+    It falls where requests missed the objective: in columns of two minutes within the last day, else by UTC day.
+    Empty without requests.
+    """
+    if reached.since is None or reached.budget_left is None:
+        return []
+    if reached.since > now - timedelta(days=1):
+        readings = _readings(reached.since, now, [pool]).get(pool, [])
+        steps = [(datetime.fromtimestamp(at + COARSE_S, UTC), number - met) for at, met, number in readings]
+    else:
+        days = sums(_ended(now).filter(pool=pool), "day")
+        steps = [(_midnight(row["day"]) + timedelta(days=1), float(_missed(row)[0])) for row in days]
+    left, used, total = 1.0, 1.0 - reached.budget_left, sum(missed for _, missed in steps)
+    line = [(reached.since, left)]
+    for at, missed in sorted(steps):
+        left -= used * missed / total if total else 0.0
+        line.append((min(at, now), left))
+    return [*line, (now, reached.budget_left)]
+
+
+def _midnight(day: date) -> datetime:
+    return datetime.combine(day, time.min, UTC)
 
 
 def _readings(since: datetime, until: datetime, pools: Collection[str] | None) -> dict[str, list[Reading]]:
@@ -98,8 +132,14 @@ def _ended(now: datetime) -> QuerySet[UsageDay]:
     return UsageDay.objects.filter(day__gt=now.date() - timedelta(days=WINDOW_DAYS)).exclude(pool="")
 
 
-def _attained(readings: list[Reading], total: dict[str, Any] | None, target: float, now: datetime) -> Attainment:
+def _attained(
+    readings: list[Reading], total: dict[str, Any] | None, target: float, now: datetime, first: date | None
+) -> Attainment:
     at, window = now.timestamp(), None if total is None else _window(total)
+    since = _midnight(first) if first is not None else None
+    if since is not None and since > now - timedelta(days=1) and readings:
+        # The ledger knows the day; the history of the last day knows its first requests.
+        since = datetime.fromtimestamp(min(begin for begin, *_ in readings), UTC)
     return Attainment(
         hour=_share(readings, at - _HOUR_S, at),
         six_hours=_share(readings, at - 6 * _HOUR_S, at),
@@ -108,6 +148,7 @@ def _attained(readings: list[Reading], total: dict[str, Any] | None, target: flo
         window=window,
         budget_left=None if window is None else 1.0 - (1.0 - window) / (1.0 - target),
         target=target,
+        since=since,
     )
 
 
@@ -164,9 +205,14 @@ def attainment_by_part(pool: str, now: datetime) -> list[PartAttainment]:
 
 
 def _window(total: Mapping[str, Any]) -> float | None:
-    missed = total["late"] + total["failed"] + total["rejected"]
-    counted = total["requests"] - total["client_ended"] - total["unreported"]
+    missed, counted = _missed(total)
     return 1.0 - missed / counted if counted > 0 else None
+
+
+def _missed(total: Mapping[str, Any]) -> tuple[int, int]:
+    """Return the requests that missed the objective, and those that count."""
+    missed = total["late"] + total["failed"] + total["rejected"]
+    return missed, total["requests"] - total["client_ended"] - total["unreported"]
 
 
 @dataclass(frozen=True, slots=True)

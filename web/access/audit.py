@@ -18,10 +18,18 @@ from django.shortcuts import render
 from django.utils import timezone
 from django.views.decorators.http import require_safe
 
-from controlplane.access.audit_search import EXPORT_LIMIT, NAMED_KINDS, AuditFilter, exported, search, visible_events
+from controlplane.access.audit_search import (
+    EXPORT_LIMIT,
+    NAMED_KINDS,
+    AuditFilter,
+    exported,
+    happened_at,
+    search,
+    visible_events,
+)
 from controlplane.fleet.visibility import visible_pools
 from controlplane.platform.actor import PROGRAM, Actor
-from controlplane.platform.format import date_time, moment, some_names
+from controlplane.platform.format import clock_time, date_time, moment, some_names
 from controlplane.platform.models.audit_event import AuditEvent
 from controlplane.platform.search_filter import UnreadableFilterError
 from controlplane.policies.document.diff import DiffRun, diff_runs
@@ -33,7 +41,12 @@ ADDRESS = "/audit"
 PAGE_ROWS = 50
 COUNT_LIMIT = 10_000
 MAX_POOLS = 1000
-_BY = (("people", "People"), ("programs", "Programs"), ("all", "Everyone"))
+_BY = (
+    ("main", "People and key events"),
+    ("people", "People"),
+    ("programs", "Programs"),
+    ("all", "Also automatic"),
+)
 _LABELS = {"request": "request id", "since": "from", "until": "to"}
 
 
@@ -41,11 +54,11 @@ _LABELS = {"request": "request id", "since": "from", "until": "to"}
 def audit(request: HttpRequest) -> HttpResponse:
     """Show one page of audit events, and the selected event with its values before and after the change.
 
-    Without a filter only changes by people are listed: programs record many more.
+    Without a filter, changes by people and key events are listed: programs record many more.
     """
     now, begin_s = timezone.now(), perf_counter()
     actor, wanted = console_actor(request), AuditFilter.of(request.GET)
-    wanted = wanted if wanted.given else replace(wanted, by="people")
+    wanted = wanted if wanted.given else replace(wanted, by="main")
     problem, events, older, newer, total = "", [], None, None, 0
     try:
         matches = search(actor, wanted)
@@ -127,7 +140,8 @@ def _opened(actor: Actor, text: str, now: datetime, wanted: AuditFilter) -> dict
         return None
     return {
         **_row(event, now, wanted),
-        "exact": date_time(event.at, "milliseconds"),
+        "exact": date_time(happened_at(event), "milliseconds"),
+        "recorded": clock_time(event.at) if happened_at(event) != event.at else "",
         "runs": _runs(event),
         "json": json.dumps(exported(event), indent=2),
         "close": with_query(ADDRESS, **wanted.given),
@@ -144,10 +158,11 @@ def _runs(event: AuditEvent) -> tuple[DiffRun, ...]:
 def _rows(events: Iterable[AuditEvent], now: datetime, wanted: AuditFilter) -> list[dict[str, Any]]:
     """Return one row per event; consecutive equal changes by a program share one row."""
     rows = []
-    for _, group in groupby(events, _sameness):
+    # A page is cut by the time of recording; losses and restarts of engines happened a little earlier.
+    for _, group in groupby(sorted(events, key=happened_at, reverse=True), _sameness):
         alike = list(group)
         names = list(dict.fromkeys(map(_name, reversed(alike))))
-        row = {**_row(alike[0], now, wanted), "times": len(alike), "first": moment(alike[-1].at, now)}
+        row = {**_row(alike[0], now, wanted), "times": len(alike), "first": moment(happened_at(alike[-1]), now)}
         rows.append({**row, "object": some_names(names, 3), "ids": {event.pk for event in alike}})
     return rows
 
@@ -161,7 +176,7 @@ def _sameness(event: AuditEvent) -> tuple[object, ...]:
 def _row(event: AuditEvent, now: datetime, wanted: AuditFilter) -> dict[str, Any]:
     return {
         "event": event,
-        "at": moment(event.at, now),
+        "at": moment(happened_at(event), now),
         "kind": event.object_kind.replace("_", " "),
         "object": _name(event),
         "open": with_query(ADDRESS, **wanted.given, event=event.pk),

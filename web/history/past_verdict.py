@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 
 from controlplane.history.bucket import POOL_FLOATS
-from controlplane.platform.format import clock_time, count, day_time, percent, some_names, span
+from controlplane.platform.format import clock_time, count, day, day_time, percent, some_names, span, zone_name
 from web.history.past import PastPicture
 from web.live.verdict import NAMED_ENGINES, FleetVerdict, target_in
 
@@ -20,7 +20,8 @@ def judge_past(picture: PastPicture) -> FleetVerdict:
     stretch = picture.stretch
     start = stretch.first * stretch.range.column_s
     words = day_time if stretch.range.span_s >= DAY_S else clock_time
-    lead = f"{words(start)} to {words(stretch.end)}."
+    end = clock_time(stretch.end) if day(start) == day(stretch.end) else day_time(stretch.end, "seconds")
+    lead = f"{day_time(start, 'seconds')} to {end} {zone_name()}."
     known = [column for column in picture.columns if column is not None]
     if not known:
         text = "Nothing was recorded: Headway was not running, or the history has expired."

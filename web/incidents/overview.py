@@ -29,6 +29,7 @@ from controlplane.platform.role import Role
 from controlplane.platform.roles import may
 from planning.incidents.episodes import Episode
 from planning.incidents.signs import missed
+from planning.incidents.symptoms import Symptom
 from routing.values.counted import count
 from web.shell.chart import place
 from web.shell.console_request import asked, console_actor, filter_chips, kept, listed, with_query
@@ -39,6 +40,8 @@ LABELS = {"state": "state", "pool": "pool", "cause": "cause", "days": "days"}
 SPANS = {"1": "24 h", "7": "7 days", "30": "30 days", "": "All"}
 """Days of the filter, in words."""
 PAST = timedelta(days=30)
+MAX_NAMED = 3
+"""Conditions that hold now, named above the list."""
 MAX_LISTED = 8
 """Causes, and pools, with a link of their own."""
 BESIDE_S = 600.0
@@ -122,11 +125,17 @@ def _watched(now: datetime) -> dict[str, Any]:
     if current is None:
         return watched
     titles = {rule.symptom: rule.title for rule in RULES}
-    named = {
-        state: some_names([f"{titles.get(item.kind, item.kind)} {item.name}".strip() for item in items], 3)
-        for state, items in (("firing", current.firing), ("pending", current.pending))
-    }
-    return watched | named
+    details = Incident.objects.filter(state=IncidentState.OPEN).values_list("pk", "detail__present")
+    owners = {tuple(identity): number for number, present in details for identity in present or ()}
+
+    def named(items: Sequence[Symptom]) -> list[tuple[str, int | None]]:
+        """Return the words of each condition, and the number of the open incident that it is part of."""
+        return [
+            (f"{titles.get(item.kind, item.kind)} {item.name or item.pool_id}".strip(), owners.get(item.identity))
+            for item in items[:MAX_NAMED]
+        ]
+
+    return watched | {"firing": named(current.firing), "pending": named(current.pending)}
 
 
 def _past(visible: QuerySet[Incident], links: Links, now: datetime) -> dict[str, Any]:

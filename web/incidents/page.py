@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import quote
 
@@ -15,9 +15,10 @@ from django.views.decorators.http import require_POST, require_safe
 
 from controlplane.fleet.models.pool import Pool
 from controlplane.incidents import handling, words
-from controlplane.incidents.models.incident import Incident, IncidentState
+from controlplane.incidents.models.incident import Incident, IncidentEntryKind, IncidentState
 from controlplane.incidents.notices import episode_of
 from controlplane.incidents.report import TABLES, burn_words, length_label, markdown_of, report_of
+from controlplane.incidents.rules import RULES
 from controlplane.notifications.changing import silence_incident
 from controlplane.objectives.objective import target_of
 from controlplane.platform.actor import Actor
@@ -33,6 +34,7 @@ from controlplane.trials.models.whatif import WhatIf
 from controlplane.trials.whatif.conditions import Conditions
 from controlplane.trials.whatif.lifecycle import TooManyWaitError, start_whatif
 from planning.incidents.episodes import CLOSES_AFTER_S, Episode
+from web.history.past_range import RANGES
 from web.incidents.picture import incident_picture
 from web.live.scope import scope_of
 from web.notifications.page import notified
@@ -160,6 +162,8 @@ def _page(request: HttpRequest, shown: Incident, *, problem: str = "", status: i
         steps=_steps(shown, episode, now),
         tables=[(title, name, head, report[name]) for title, name, head in TABLES if report[name] or name != "regions"],
         timeline=[{**entry, "at": datetime.fromisoformat(entry["at"])} for entry in report["timeline"]],
+        rules=_rules(episode),
+        changes=[{**change, "at": datetime.fromisoformat(change["at"])} for change in report["changes"]],
         picture=_picture(shown, actor, now),
         may_act=may(actor, Role.OPERATOR, pool) and (pool is not None or not shown.pool),
         notified=notified(shown.pk),
@@ -167,7 +171,7 @@ def _page(request: HttpRequest, shown: Incident, *, problem: str = "", status: i
         tried=_other_version(pool) if pool is not None else None,
         decisions=address,
         counted_since=episode.counted_from,
-        fleet=f"/?pool={shown.pool}&end={int((shown.closed_at or now).timestamp()) + 30}&range=1h",
+        fleet=_fleet_address(shown, now),
         fragment=f"{reverse('incident', args=[shown.pk])}?fragment=1",
         said=SAID.get(asked(request, "said"), ""),
     )
@@ -186,15 +190,18 @@ _LABELS = {
 def _steps(shown: Incident, episode: Episode, now: datetime) -> list[dict[str, Any]]:
     """Return the steps open, recovering, closed: which one is reached, and when."""
     is_closed = shown.state == IncidentState.CLOSED
-    opened = (
-        f"{clock_time(shown.opened_at)}, {duration((shown.opened_at - shown.onset).total_seconds())} after it began"
-    )
+    late = duration((shown.opened_at - shown.onset).total_seconds())
+    opened = f"began {clock_time(shown.onset)}; opened {clock_time(shown.opened_at)}, {late} later"
     if shown.acknowledged_at is not None:
         opened += f"; acknowledged {clock_time(shown.acknowledged_at)} by {shown.acknowledged_by}"
     better = f"lowest {percent(episode.lowest)} on time" if is_closed else f"now {percent(episode.on_time)} on time"
     minutes = f"{CLOSES_AFTER_S / 60:.0f} min"
-    if shown.closed_at is not None:
-        ended = f"{clock_time(shown.closed_at)}, {f'by {shown.closed_by}' if shown.closed_by else 'by itself'}"
+    if shown.closed_at is not None and shown.closed_by:
+        ended = f"{clock_time(shown.closed_at)}, by {shown.closed_by}"
+    elif shown.closed_at is not None:
+        entry = shown.entries.filter(kind=IncidentEntryKind.CLOSED).last()
+        by_itself = f"; closed by itself {clock_time(entry.at)}" if entry is not None else ""
+        ended = f"last symptom {clock_time(shown.closed_at)}{by_itself}"
     elif episode.present:
         ended = f"by a person, or after {minutes} without a symptom"
     else:
@@ -211,6 +218,7 @@ def _acts(episode: Episode, pool: Pool | None, report: dict[str, Any]) -> list[d
     """Return the advised buttons: each cause's verb, with the effect, and the page that asks to confirm it."""
     shown: dict[str, dict[str, str]] = {}
     labels = {""}
+    cures = {(item["kind"], item["subject"]): item["cure"] for item in report["causes"]}
     for cause in episode.causes[:3]:
         about = words.CAUSES[cause.kind]
         address = _ADDRESSES[about.act](cause.subject, pool, report) if about.act else ""
@@ -219,8 +227,30 @@ def _acts(episode: Episode, pool: Pool | None, report: dict[str, Any]) -> list[d
         if label in labels or episode.closed is not None:
             label = address = ""
         labels.add(label)
-        shown.setdefault(about.cure, {"label": label, "cure": about.cure, "address": address})
+        cure = cures[cause.kind, cause.subject]
+        shown.setdefault(cure, {"label": label, "cure": cure, "address": address})
     return list(shown.values())
+
+
+def _rules(episode: Episode) -> list[dict[str, Any]]:
+    """Return the rules that this incident has in it, oldest first, and whether each is firing."""
+    titles = {rule.symptom: rule.title for rule in RULES}
+    return [
+        {
+            "title": f"{titles.get(item.kind, item.kind)} {item.name}".strip(),
+            "since": datetime.fromtimestamp(item.since, UTC),
+            "firing": item.identity in episode.present,
+        }
+        for item in sorted(episode.symptoms, key=lambda item: item.since)
+    ]
+
+
+def _fleet_address(shown: Incident, now: datetime) -> str:
+    """Return the past view of Fleet that ends with the incident, in the shortest range that begins before it."""
+    end = int((shown.closed_at or now).timestamp()) + 30
+    span_s = end - shown.onset.timestamp()
+    name = next((name for name, item in RANGES.items() if item.span_s >= span_s + 60), "24h")
+    return f"/?pool={shown.pool}&end={end}&range={name}"
 
 
 def _key_address(tenant: str, _pool: Pool | None, report: dict[str, Any]) -> str:
@@ -255,6 +285,8 @@ _ADDRESSES: dict[str, Callable[[str, Pool | None, dict[str, Any]], str]] = {
 def _picture(shown: Incident, actor: Actor, now: datetime) -> Any:
     scope = frozenset({shown.pool}) if shown.pool else scope_of(actor)
     marks = [(shown.onset.timestamp(), "onset"), (shown.opened_at.timestamp(), "opened")]
+    if shown.closed_at is not None and not shown.closed_by:
+        marks.append((shown.closed_at.timestamp(), "last symptom"))
     marks += [(item.at.timestamp(), item.kind) for item in shown.entries.filter(kind__in=("acknowledged", "closed"))]
     end, target = shown.closed_at or now, target_of(shown.pool)
     return incident_picture(shown.onset.timestamp(), end.timestamp(), now.timestamp(), marks, scope, target)

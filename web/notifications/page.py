@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
+from django.db.models import Q
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_safe
 
-from controlplane.notifications.changing import CHANNELS, ROUTES, SILENCES, try_channel
+from controlplane.fleet.models.pool import Pool
+from controlplane.incidents.models.incident import Incident, IncidentState
+from controlplane.notifications.changing import ACCEPTED, CHANNELS, ROUTES, SILENCES, try_channel
 from controlplane.notifications.models.notification import (
     NotificationChannel,
+    NotificationRoute,
     NotificationSend,
     NotifiedEvent,
     SendState,
@@ -19,7 +23,7 @@ from controlplane.notifications.models.notification import (
 )
 from controlplane.notifications.planned import rules_with_channels
 from controlplane.platform.actor import Actor
-from controlplane.platform.format import day_time, some_names, zone_name
+from controlplane.platform.format import day_time, moment, some_names, zone_name
 from web.shell.console_request import asked, console_actor, filter_chips, kept, listed
 from web.shell.form_field import FieldOption
 from web.shell.frame import shell_context
@@ -45,7 +49,7 @@ SAID = {
     "changed": "Changed.",
     "deleted": "Deleted.",
     "accepted": "The receiver accepted the test message.",
-    "failed": "The test failed; see Last test.",
+    "failed": "The test message was not delivered.",
 }
 all_pools_only = needs_all_pools(PAGE, "Messages are about the whole fleet. Viewing them")
 _TABS = (
@@ -119,7 +123,30 @@ def _options() -> Options:
     return {
         "channel": [FieldOption(item.slug, item.name) for item in NotificationChannel.objects.all()[:500]],
         "events": [FieldOption(str(value), str(label)) for value, label in NotifiedEvent.choices],
+        # A route may name a deleted pool, which a person unticks.
+        "pools": [FieldOption(slug, slug) for slug in sorted({*_pool_slugs(), *_routed_pools()})],
     }
+
+
+def _of_silences() -> Options:
+    """Return pools, and incidents that are open or that a silence names."""
+    named = Q(pk__in=Silence.objects.exclude(incident=None).values("incident"))
+    incidents = Incident.objects.filter(named | Q(state=IncidentState.OPEN))[:200]
+    return {
+        "pool": [FieldOption("", "All pools"), *(FieldOption(slug, slug) for slug in _pool_slugs())],
+        "incident": [
+            FieldOption("", "All incidents"),
+            *(FieldOption(str(item.pk), f"#{item.pk} {item.title}") for item in incidents),
+        ],
+    }
+
+
+def _pool_slugs() -> list[str]:
+    return list(Pool.objects.order_by("slug").values_list("slug", flat=True)[:500])
+
+
+def _routed_pools() -> list[str]:
+    return [slug for pools in NotificationRoute.objects.values_list("pools", flat=True) for slug in pools]
 
 
 def _test(channel: NotificationChannel, *, actor: Actor, why: str) -> str:
@@ -128,21 +155,50 @@ def _test(channel: NotificationChannel, *, actor: Actor, why: str) -> str:
 
 def _pages(name: str, noun: str, resource: Any, **more: Any) -> Any:
     address, template = f"{ADDRESS}/{name}", f"notifications/{name}.html"
-    pages = ObjectPages(resource, noun, PAGE, address, template, tabs, name, SAID, options=_options, **more)
+    more.setdefault("options", _options)
+    pages = ObjectPages(resource, noun, PAGE, address, template, tabs, name, SAID, **more)
     return require_http_methods(["GET", "HEAD", "POST"])(all_pools_only(pages.view))
 
 
 def _last_test(channel: NotificationChannel) -> list[tuple[str, str]]:
-    tested = channel.tested_at
-    return [
-        ("Last test", f"{day_time(tested, 'seconds')} {zone_name()}: {channel.test_result}" if tested else "not tested")
-    ]
+    if channel.tested_at is None:
+        return [("Last test", "not tested")]
+    result = "accepted" if channel.test_result == ACCEPTED else "failed"
+    return [("Last test", f"{result} {day_time(channel.tested_at, 'seconds')} {zone_name()}")]
+
+
+def _test_of(_actor: Actor, channel: NotificationChannel) -> dict[str, Any]:
+    accepted = channel.test_result == ACCEPTED
+    tested = moment(channel.tested_at, timezone.now())
+    return {"tested": tested, "accepted": accepted, "routes": channel.routes.count()}
+
+
+def _has_channels(_request: HttpRequest) -> dict[str, Any]:
+    return {"has_channels": NotificationChannel.objects.exists()}
+
+
+def _active(_request: HttpRequest) -> dict[str, Any]:
+    return {"active": Silence.objects.filter(until__gt=timezone.now()).count()}
 
 
 def _state(silence: Silence) -> list[tuple[str, str]]:
     return [("State", "active" if silence.until > timezone.now() else "over")]
 
 
-channels = _pages("channels", "channel", CHANNELS, more=_last_test, acts={"test": _test})
-routes = _pages("routes", "route", ROUTES, blanks={"Pools": "all", "Quiet from": "none", "Quiet until": "none"})
-silences = _pages("silences", "silence", SILENCES, more=_state, blanks=dict.fromkeys(("Pool", "Incident"), "any"))
+channels = _pages("channels", "channel", CHANNELS, more=_last_test, context=_test_of, acts={"test": _test})
+routes = _pages(
+    "routes",
+    "route",
+    ROUTES,
+    besides=_has_channels,
+    blanks={"Pools": "all", "Quiet from": "none", "Quiet until": "none"},
+)
+silences = _pages(
+    "silences",
+    "silence",
+    SILENCES,
+    more=_state,
+    options=_of_silences,
+    besides=_active,
+    blanks=dict.fromkeys(("Pool", "Incident"), "any"),
+)

@@ -11,7 +11,7 @@ from django.db.models import Count, F, QuerySet
 from django.db.models.functions import Cast
 
 from controlplane.fleet.models.engine import Engine
-from controlplane.platform.format import UNKNOWN, clock_time, duration, whole, zone_name
+from controlplane.platform.format import UNKNOWN, clock_time, day, day_time, duration, whole, zone_name
 from controlplane.platform.format import count as count_words
 from controlplane.platform.format import span as span_words
 from controlplane.request_log.decision_search import (
@@ -35,8 +35,8 @@ from web.shell.chart import place
 
 MISSED = (LATE, FAILED, REJECTED)
 BARS = 150
-MAX_SPAN_MS = 3_600_000
-"""Maximum span of the strip in milliseconds: one hour."""
+MAX_SPAN_MS = 86_400_000
+"""Maximum span of the strip in milliseconds: one day."""
 RUNNING_MS = 60_000
 """Recent time span in milliseconds in which bars are too low: many requests still run, and only finished ones count."""
 _FULL_REGRET_MS = 2000
@@ -140,14 +140,15 @@ def strip(rows: QuerySet[DecisionIndex], span: Span, now_ms: int) -> dict[str, A
     missed = {state: round(sum(parts[state] for _, _, parts in counts) * bar_s) for state in MISSED}
     total = round(sum(count for _, count, _ in counts) * bar_s)
     wide = 100 * span.bar_ms / (span.end_ms - span.begin_ms)
+    begin, end = _ends(span)
     return {
         "bars": [_strip_bar(span, item, most or 1.0, wide) for item in sorted(counts, key=lambda item: item[0])],
         "most": f"{most:.1f}" if most < 10 else f"{most:.0f}",
         "running": _percent_of_running(span, now_ms),
         "begin_ms": span.begin_ms,
         "end_ms": span.end_ms,
-        "begin": clock_time(span.begin_ms / 1000),
-        "end": clock_time(span.end_ms / 1000),
+        "begin": begin,
+        "end": end,
         "seconds": f"{bar_s:g}",
         "title": _finding(total, missed, span, now_ms),
     }
@@ -155,13 +156,9 @@ def strip(rows: QuerySet[DecisionIndex], span: Span, now_ms: int) -> dict[str, A
 
 def _finding(total: int, missed: dict[str, int], span: Span, now_ms: int) -> str:
     """Return the page's title: "412 requests, 31 late, 4 failed in the last 15 min"."""
-    begin, end = span.begin_ms / 1000, span.end_ms / 1000
     live = abs(span.end_ms - now_ms) <= 2000
-    when = (
-        f"in the last {span_words(end - begin)}"
-        if live
-        else f"from {clock_time(begin)} to {clock_time(end)} {zone_name()}"
-    )
+    length, (begin, end) = span_words((span.end_ms - span.begin_ms) / 1000), _ends(span)
+    when = f"in the last {length}" if live else f"from {begin} to {end} {zone_name()}"
     if not total:
         return f"No requests {when}"
     parts = [(number, state) for state, number in missed.items() if number]
@@ -169,6 +166,14 @@ def _finding(total: int, missed: dict[str, int], span: Span, now_ms: int) -> str
         return f"{count_words(total, f'{parts[0][1]} request')} {when}"
     words = "".join(f", {number:,} {state}" for number, state in parts) or ", none late, failed or rejected"
     return f"{count_words(total, 'request')}{words} {when}"
+
+
+def _ends(span: Span) -> tuple[str, str]:
+    """Return begin and end of the span as times of day, with dates if they are on different days."""
+    begin, end = span.begin_ms / 1000, span.end_ms / 1000
+    if day(begin) == day(end):
+        return clock_time(begin), clock_time(end)
+    return day_time(begin, "seconds"), day_time(end, "seconds")
 
 
 def _percent_of_running(span: Span, now_ms: int) -> str:

@@ -39,6 +39,12 @@ TAP_ROWS = 100
 MAX_POOLS = 1000
 SHOWN_S = 900
 """Span of the strip in seconds if the filter sets no times."""
+LIVE_MS = 7_200_000
+"""Longest span in milliseconds that the tap counts again every few seconds; a page with a longer one is a snapshot.
+
+An hour's range begins at a fixed time, and so grows while it is followed.
+"""
+RANGES = (("15 min", SHOWN_S), ("1 h", 3_600), ("24 h", 86_400))
 EXPORTED_ROWS = 10_000
 _LABELS = {
     "since": "from",
@@ -96,13 +102,17 @@ def decisions(request: HttpRequest) -> HttpResponse:
         if wanted.id and (one := _only(matches)):
             return HttpResponseRedirect(reverse("decision", args=[one]))
         span = span_of(wanted, time())
+        live = live and span.end_ms - span.begin_ms <= LIVE_MS
         if group:
             table = grouped(matches, span, group, request.GET.get("sort", ""), given)
         elif sort:
             rows = lines(most(matches, span, sort, PAGE_ROWS))
         else:
             rows, older = _page(matches, wanted, request.GET)
-        shown = strip(matches, span, int(time() * 1000))
+        shown = strip(matches, span, int(time() * 1000)) | {
+            "ranges": _ranges(wanted, span),
+            "cut": _is_cut(wanted, span),
+        }
         states, running = states_and_running(actor, wanted, span, ADDRESS, live=live)
     except UnreadableFilterError as error:
         problem = str(error)
@@ -171,7 +181,7 @@ def decisions_tap(request: HttpRequest) -> HttpResponse:
 
 
 def span_of(wanted: DecisionFilter, now: float) -> Span:
-    """Return the strip's span: between the filter's times, at most one hour; by default the last SHOWN_S seconds.
+    """Return the strip's span: between the filter's times, at most one day; by default the last SHOWN_S seconds.
 
     It ends now if the filter ends later.
     """
@@ -184,6 +194,24 @@ def span_of(wanted: DecisionFilter, now: float) -> Span:
     if begin_ms < now_ms:
         end_ms = min(end_ms, now_ms)
     return Span(max(begin_ms, end_ms - MAX_SPAN_MS), end_ms)
+
+
+def _ranges(wanted: DecisionFilter, span: Span) -> list[tuple[str, str, bool]]:
+    """Return (words, address, chosen) of the usual ranges up to now; the shortest is the page without times."""
+    given = {name: text for name, text in wanted.given.items() if name not in _TIMES}
+    shown_s, now = (span.end_ms - span.begin_ms) // 1000, int(time())
+    rows = []
+    for words, seconds in RANGES:
+        since = {} if seconds == SHOWN_S else {"since": str(now - seconds)}
+        is_shown = abs(shown_s - seconds) <= seconds // 20 and not (wanted.until or wanted.ended_until)
+        rows.append((words, with_query(ADDRESS, **given, **since), is_shown))
+    return rows
+
+
+def _is_cut(wanted: DecisionFilter, span: Span) -> bool:
+    """Return whether the filter begins before the span."""
+    since = wanted.since or wanted.ended_since
+    return bool(since) and unix_ms("since", since) < span.begin_ms
 
 
 def _choice(request: HttpRequest, name: str, known: Mapping[str, str]) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from controlplane.platform.field_problems import FieldProblem
 
-TEXT, NUMBER, SELECT, CHECKS, PASSWORD = "text", "number", "select", "checks", "password"
+TEXT, NUMBER, SELECT, CHECKS, PASSWORD, END = "text", "number", "select", "checks", "password", "end"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +39,8 @@ class FormField:
     example: str = ""
     optional: bool = False
     """Whether the label says that the field may stay empty."""
+    soon: str = ""
+    """Of an end: the chosen one of `options`, in minutes from now; empty: the typed time."""
     managed: str = ""
     """The files that manage the field, in words; empty: none."""
 
@@ -59,6 +61,7 @@ def filled(
         replace(
             field,
             chosen=_chosen(field, typed),
+            soon=next(iter(typed.get(f"{field.name}_in", ("" if field.name in typed else field.soon,))), ""),
             error=" ".join(wrong.get(field.name, ())),
         )
         for field in fields

@@ -4,23 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from django.db import models
 from django.http import QueryDict
+from django.utils import timezone
 
 from controlplane.manifests.ownership import managers_by_field
 from controlplane.platform.field_problems import FieldProblem
 from controlplane.platform.format import date_time, zone_name
 from controlplane.platform.resource.declared_field import Fields, ModelField, declaration_of
 from controlplane.platform.resource.field_text import read_texts, text_of
-from web.shell.form_field import CHECKS, NUMBER, SELECT, TEXT, FieldOption, FormField
+from web.shell.form_field import CHECKS, END, NUMBER, SELECT, TEXT, FieldOption, FormField
 
 MAX_TEXT = 400
 MAX_LIST = 4000
 TIME_LENGTH = 32
 ON = "on"
+SOON = tuple(FieldOption(str(minutes), words) for minutes, words in ((30, "30 min"), (120, "2 h"), (480, "8 h")))
+"""Usual ends from now, in minutes, of a field that needs an end."""
 
 Options = Mapping[str, Iterable[FieldOption]]
 
@@ -47,6 +50,8 @@ def _form_field(field: ModelField, thing: models.Model | None, given: tuple[Fiel
         return FormField(field.name, "", CHECKS, options=(switch,), chosen=(ON,) if value else ())
     if words.items and words.items.ticked:
         return FormField(field.name, words.title, CHECKS, help=words.help, options=choices, chosen=tuple(value))
+    if isinstance(field, models.DateTimeField) and not empty:
+        return _end_field(field, value)
     text = text_of(field, value)
     numeric, is_time = isinstance(field, models.IntegerField), isinstance(field, models.DateTimeField)
     return FormField(
@@ -54,7 +59,7 @@ def _form_field(field: ModelField, thing: models.Model | None, given: tuple[Fiel
         words.title,
         SELECT if choices else NUMBER if numeric else TEXT,
         # The API names an object by its slug; here it is chosen.
-        help="" if isinstance(field, models.ForeignKey) else words.help,
+        help="" if given else words.help,
         unit=words.unit,
         options=choices,
         chosen=(text if text or not choices else choices[0].value,),
@@ -62,6 +67,19 @@ def _form_field(field: ModelField, thing: models.Model | None, given: tuple[Fiel
         limit=MAX_LIST if words.items else field.max_length or (TIME_LENGTH if is_time else 12),
         example=words.example,
         optional=empty and not choices,
+    )
+
+
+def _end_field(field: ModelField, value: datetime | None) -> FormField:
+    """Return the control of an end: a time from now by one choice, or a time of the person's zone."""
+    return FormField(
+        field.name,
+        declaration_of(field).title,
+        END,
+        help=f"Other: a time in {zone_name()}.",
+        options=SOON,
+        soon="" if value else SOON[0].value,
+        chosen=(timezone.localtime(value).strftime("%Y-%m-%dT%H:%M:%S") if value else "",),
     )
 
 
@@ -113,6 +131,9 @@ def _typed_text(field: ModelField, posted: QueryDict) -> str | None:
     items = declaration_of(field).items
     if items and items.ticked:
         return items.separator.join(posted.getlist(field.name))
+    soon = posted.get(f"{field.name}_in", "")
+    if isinstance(field, models.DateTimeField) and soon in {option.value for option in SOON}:
+        return (timezone.now() + timedelta(minutes=int(soon))).isoformat(timespec="seconds")
     needed = not (field.blank or field.null or field.has_default())
     text = posted.get(field.name, "" if needed else None)
     return None if text is None else text.strip()[: MAX_LIST if items else MAX_TEXT]

@@ -76,7 +76,9 @@ def gain(seconds: float | None) -> str:
 @register.simple_block_tag
 def tile(content: str, label: str, figure: object) -> SafeString:
     """Return a key figure with its label; the content is a line of context, whose title shows if it is cut."""
-    number, gap, unit = str(figure).rpartition(words.NARROW_SPACE)
+    text = str(figure)
+    # "1 min 21 s" has no unit of its own.
+    number, gap, unit = text.rpartition(words.NARROW_SPACE) if text.count(words.NARROW_SPACE) == 1 else ("", "", text)
     note = SafeString(joined_lines(content))
     return format_html(
         '<div class="tile"><p class="tile-label"><span>{}</span></p><p class="tile-value"><b>{}</b>{}</p>'

@@ -99,7 +99,7 @@ class NotificationRoute(RevisedModel):
         models.JSONField(default=list, blank=True),
         "Pools",
         "Ids of pools; empty: all pools and the whole fleet.",
-        items=TextList(50, length=64),
+        items=TextList(50, length=64, ticked=True),
     )
     repeat_min = declared(
         models.PositiveIntegerField(default=30, validators=[MaxValueValidator(1440)]),
@@ -140,7 +140,7 @@ class Silence(RevisedModel):
     event = declared(
         models.CharField(max_length=8, choices=[("", "Any event"), *NotifiedEvent.choices], blank=True, default=""),
         "Event",
-        "Event that is silenced; empty: any.",
+        "Messages of this event are silenced; empty: of any.",
     )
     until = declared(models.DateTimeField(), "Until", "UTC time at which it ends.", example="2026-12-01T06:00:00Z")
     reason = declared(models.CharField(max_length=200), "Reason", "Shown beside each silenced message.")

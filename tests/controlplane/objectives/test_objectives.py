@@ -23,6 +23,7 @@ from controlplane.objectives.attainment import (
     attainment,
     attainment_by_part,
     attainment_by_pool,
+    budget_line,
     on_time_since,
     publish_effects,
 )
@@ -93,6 +94,22 @@ def test_attainment_is_weighted_by_requests_and_the_budget_is_of_30_days(pool: P
     assert shown.window == pytest.approx(195 / 200)
     assert shown.budget_left == pytest.approx(0.75)
     assert shown.burn(shown.hour) == pytest.approx(3.75)
+
+
+def test_the_budget_falls_where_requests_missed_and_ends_at_what_is_left(pool: Pool) -> None:
+    for ago_s, on_time in ((600, 1.0), (360, 0.5), (240, 1.0)):
+        past(ago_s, chat=(on_time, 1.0))
+    used("chat", 0, requests=360, late=9)
+    reached = attainment_by_pool(["chat"], NOW)["chat"]
+    assert reached.since is not None
+    assert timedelta(seconds=480) < NOW - reached.since < timedelta(seconds=720), "the first requests, not the day"
+    line = [left for _, left in budget_line("chat", reached, NOW)]
+    assert line == pytest.approx([1.0, 1.0, 0.75, 0.75, 0.75])
+    used("chat", 3, requests=360, late=27)
+    reached = attainment_by_pool(["chat"], NOW)["chat"]
+    line = budget_line("chat", reached, NOW)
+    assert [left for _, left in line] == pytest.approx([1.0, 0.625, 0.5, 0.5])
+    assert line[0][0].date() == (NOW - timedelta(days=3)).date()
 
 
 def test_share_since_a_time_leaves_out_earlier_columns_and_is_unknown_without_one(pool: Pool) -> None:

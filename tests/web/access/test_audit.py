@@ -96,6 +96,19 @@ def test_each_filter_selects_its_events(viewer: Client, query: str, shown: int) 
     assert len(download["events"]) == shown
 
 
+def test_people_and_key_events_are_the_default_and_a_loss_has_the_time_at_which_it_happened(viewer: Client) -> None:
+    now = timezone.now()
+    event("engine.drain")
+    event("cost.learn", via="program", actor_name="learned costs", object_kind="pool", object_id="chat")
+    lost = now - timedelta(seconds=7)
+    event("engine.lost", via="program", actor_name="fleet history", after={"at": lost.timestamp()})
+    page = show(viewer)
+    assert len(rows(page)) == 2
+    assert f">{lost:%H:%M:%S}</time>" in page
+    assert len(rows(show(viewer, "?by=people"))) == 1
+    assert len(rows(show(viewer, "?by=all"))) == 3
+
+
 @pytest.mark.parametrize("wanted", ["e-31", "engine:e-31", "e-13", "0199-made-up", "engine:0199-made-up"])
 def test_engine_is_shown_and_searchable_under_its_earlier_names(viewer: Client, wanted: str) -> None:
     made_up = {"object_id": "0199-made-up"}
@@ -112,7 +125,7 @@ def test_changes_by_programs_are_listed_on_request_and_repetitions_share_a_row(v
     event("pool.change", object_kind="pool", object_id="chat")
     for name in ("e-17", "e-18"):
         event("engine.quarantine", via="program", actor_name="engine health", object_id=name)
-    page = show(viewer)
+    page = show(viewer, "?by=people")
     assert len(rows(page)) == 1
     assert 'changed <span class="faint">pool</span> chat' in page
     page = show(viewer, "?by=programs")

@@ -77,6 +77,13 @@ def test_a_quiet_day_names_the_last_incident_and_what_is_watched(scene: JobScene
     assert "Time with incidents 5 min of 30 days; the longest 5 min" in page
 
 
+def test_a_firing_rule_names_the_incident_that_it_is_part_of(viewer: Client) -> None:
+    make_pool("pool-0")
+    incident = JobScene().flood()
+    publish_conditions(IncidentWatch(), timezone.now())
+    assert re.search(rf"firing: Objective burns pool-0 \(part of #{incident.pk} \)", words(viewer))
+
+
 def test_an_empty_installation_says_what_is_watched(viewer: Client) -> None:
     page = words(viewer)
     assert "No incidents yet" in page

@@ -16,13 +16,14 @@ from controlplane.incidents.models.incident import Incident
 from controlplane.incidents.notices import episode_of, publish_notices
 from controlplane.incidents.report import burn_words, report_of
 from controlplane.platform import audit
-from controlplane.platform.actor import program
+from controlplane.platform.actor import person, program
 from controlplane.platform.bus import get_bus
 from controlplane.platform.models.audit_event import AuditEvent
 from controlplane.trials.models.whatif import WhatIf
 from tests.controlplane.incidents.scene import JobScene
 from tests.controlplane.platform.api.world import make_world
 from tests.controlplane.request_log.recordings.traffic import START
+from tests.page_text import page_text
 from tests.web.role_clients import client_of, make_person, make_pool
 
 pytestmark = pytest.mark.django_db
@@ -74,6 +75,41 @@ def test_the_page_has_the_events_of_engines_and_the_burn_of_each_class(incident:
     classes = text.partition('id="classes-title"')[2].partition("</section>")[0]
     assert f'<td class="number">{burn_words(chat["burn"])}</td>' in classes
     assert "Regions hit" not in text
+
+
+def test_an_engine_that_is_back_needs_no_restart_and_changes_are_in_words(incident: Incident, operator: Client) -> None:
+    lost_at, back_at = (incident.onset + timedelta(seconds=number) for number in (3, 20))
+    with transaction.atomic():
+        for verb, at in (("engine.lost", lost_at), ("engine.probation", back_at)):
+            after = {"at": at.timestamp()}
+            stored = audit.record(program("t"), verb, "engine", "e-3", pool="pool-0", after=after)
+            AuditEvent.objects.filter(pk=stored.pk).update(at=at + timedelta(seconds=9))
+        drained = audit.record(
+            person(make_person("admin"), via="console"), "engine.drain", "engine", "e-4", pool="pool-0"
+        )
+        AuditEvent.objects.filter(pk=drained.pk).update(at=incident.onset - timedelta(seconds=60))
+    cause = {"kind": "engine_lost", "subject": "e-3", "name": "e-3", "score": 0.9}
+    Incident.objects.update(detail={**incident.detail, "causes": [cause]})
+    text = page_text(operator.get(f"/incidents/{incident.pk}"))
+    assert f"e-3 is back since {back_at:%H:%M:%S} UTC. Read its log" in text
+    assert "Check that the gateway can reach its address" not in text
+    assert "engine.drain" not in text
+
+
+def test_times_of_the_steps_are_those_of_the_timeline_and_rules_are_listed(operator: Client) -> None:
+    make_pool("pool-0")
+    scene = JobScene()
+    scene.flood()
+    scene.calm()
+    incident = Incident.objects.get()
+    assert incident.closed_at is not None
+    text = page_text(operator.get(f"/incidents/{incident.pk}"))
+    steps, _, timeline = text.partition("Timeline")
+    closed = incident.entries.get(kind="closed").at
+    assert f"last symptom {incident.closed_at:%H:%M:%S}; closed by itself {closed:%H:%M:%S}" in steps
+    for at in (incident.onset, incident.opened_at, incident.closed_at, closed):
+        assert f"{at:%H:%M:%S}" in timeline
+    assert "Objective burns" in steps.partition("that fired in this incident")[2]
 
 
 def test_buttons_acknowledge_note_and_close(incident: Incident, operator: Client) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import timedelta
 from unittest.mock import patch
 
 import pytest
@@ -76,12 +77,30 @@ def test_an_admin_adds_a_channel_a_route_and_a_silence_by_forms(admin: Client) -
     assert "slug,pool" in admin.get("/notifications/silences.csv").content.decode()
 
 
+def test_a_silence_ends_a_chosen_time_from_now_and_is_about_what_exists(admin: Client) -> None:
+    incident = JobScene().flood()
+    form = admin.get("/notifications/silences?new").content.decode()
+    assert f'<option value="{incident.pk}">' in re.sub(r"\s+>", ">", form)
+    assert '<option value="pool-0">' in re.sub(r"\s+>", ">", form)
+    given = {"slug": "upgrade", "pool": "pool-0", "incident": "", "until_in": "120", "until": "", "reason": "upgrade"}
+    assert "1 active silence" in words(admin.post("/notifications/silences", given, follow=True))
+    left = Silence.objects.get().until - timezone.now()
+    assert timedelta(minutes=119) < left <= timedelta(minutes=120)
+    rejected = admin.post("/notifications/silences", given | {"slug": "other", "until_in": ""})
+    assert rejected.status_code == 422
+    assert "Enter the until" in words(rejected)
+    changed = {"object": "upgrade", "revision": "1", "until_in": "", "until": "2099-12-01T06:00:00", "reason": "longer"}
+    assert admin.post("/notifications/silences", changed).status_code == 303
+    assert Silence.objects.get().until.year == 2099
+    assert 'value="2099-12-01T06:00:00"' in admin.get("/notifications/silences?object=upgrade").content.decode()
+
+
 def test_a_test_message_states_its_result(
     admin: Client, routed: NotificationRoute, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("HEADWAY_NOTIFY_MAIN", raising=False)
     page = words(admin.post("/notifications/channels", {"object": "pager", "do": "test"}, follow=True))
-    assert "HEADWAY_NOTIFY_MAIN is not set in this process." in page
+    assert "Not delivered just now HEADWAY_NOTIFY_MAIN is not set in this process. Correct the variable" in page
     assert AuditEvent.objects.filter(verb="notification_channel.test").count() == 1
     assert admin.post("/notifications/channels", {"object": "pager", "do": "other"}).status_code == 422
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import timedelta
 
 import msgspec
 import pytest
@@ -31,8 +32,14 @@ def test_an_admin_sets_a_target_and_unknown_figures_are_dashes() -> None:
     assert "90.0 % — — — — — —, — tenant , prompt length" in empty
     assert "No publishes yet" in empty
     assert "No requests in 24 h" in empty
-    assert "Every pool is on target in 30 days" in empty
+    assert "No requests in 30 days" in empty
     UsageDay.objects.create(day=timezone.now().date(), tenant="t", pool="chat", requests=100, late=11)
+    page = words(admin.get("/objectives"))
+    assert "Below target: chat, with " in page
+    assert " of data" in page, "of less than 30 days"
+    assert "Error budget left over time, now −10.0" in admin.get("/objectives").content.decode()
+    first = timezone.now().date() - timedelta(days=29)
+    UsageDay.objects.create(day=first, tenant="t", pool="chat", requests=1)
     assert "Below target in 30 days: chat" in words(admin.get("/objectives"))
     UsageDay.objects.all().delete()
     given = {"slug": "chat", "pool": "chat", "target": "97.5"}

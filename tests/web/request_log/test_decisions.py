@@ -80,6 +80,19 @@ def test_decisions_are_listed(viewer: Client, query: str, names: list[str]) -> N
     assert listed(show(viewer, f"/requests{query}")) == names
 
 
+def test_the_strip_follows_the_chosen_times_up_to_a_day(viewer: Client) -> None:
+    page = show(viewer, "/requests?since=2026-01-01T01:00:00&until=2026-01-01T07:00:00")
+    assert "No requests from 01:00:00 to 07:00:00 UTC" in page
+    page = show(viewer, "/requests?since=2026-01-01T00:00:00&until=2026-01-03T07:00:00")
+    assert "No requests from 2 Jan 07:00:00 to 3 Jan 07:00:00 UTC" in page
+    assert "last 24 h of the chosen time" in page
+    page = show(viewer, f"/requests?since={time.time() - 86_400:.0f}&pool=pool-a")
+    assert "No requests in the last 1 d" in page
+    assert "Snapshot of page load" in page, "a day is not counted again each few seconds"
+    assert re.search(r'href="/requests\?pool=pool-a&amp;since=\d+" aria-current="true">24 h</a>', page)
+    assert "Updated every second" in show(viewer, f"/requests?since={time.time() - 3600:.0f}")
+
+
 def test_arm_is_filtered_by_name_and_named_in_its_rows(viewer: Client) -> None:
     page = show(viewer, "/requests?arm=canary")
     assert '<option value="canary" selected>canary</option>' in page

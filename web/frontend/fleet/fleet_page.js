@@ -131,7 +131,8 @@ class FleetPage {
       this.#rebuild();
       this.drawer.toggle();
     }
-    updateVerdict(this.state, this.state.index === null ? this.timeline.failure : '');
+    const failure = this.state.index === null ? this.timeline.failure : '';
+    updateVerdict(this.state, { failure, past: Boolean(this.timeline.end) });
     updateStatusLine(this.state, Boolean(this.timeline.end));
     this.live.update();
     this.scrubber.update();

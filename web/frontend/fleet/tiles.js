@@ -69,10 +69,12 @@ export class Tiles {
 const SHAPES = { ok: 'serving', info: 'draining', warn: 'hot', bad: 'lost', quiet: 'unknown' };
 
 /**
- * Show the server's sentence, or why there is none.
+ * Show the server's sentence, or why there is none. Of a `past` stretch it begins with the stretch, and so does the
+ * title of the tab.
  * @param {FleetState} state
+ * @param {{ failure: string, past: boolean }} shown
  */
-export function updateVerdict(state, failure = '') {
+export function updateVerdict(state, { failure, past }) {
   const said = failure
     ? { severity: 'quiet', lead: 'No history.', text: sentence(failure), engine_id: '' }
     : state.verdict;
@@ -85,7 +87,10 @@ export function updateVerdict(state, failure = '') {
   if (required(line, 'b').textContent !== lead) setText(byId('verdict-said'), `${lead} ${text}`);
   setText(required(line, 'b'), lead);
   setText(required(line, 'p > span'), text);
-  showMark(said.mark ?? '');
+  byId('verdict-live').hidden = !past;
+  const stretch = past && !failure ? lead : '';
+  setText(byId('fleet-title'), stretch ? `Fleet, ${stretch}` : 'Fleet');
+  showMark(said.mark ?? '', stretch);
   const links = said.late_pool_id ? incidentLinks(state.atS, said.late_pool_id, said.late_since ?? 0) : null;
   const addresses = { late: links?.late, incident: said.incident ? `/incidents/${said.incident}` : links?.incident };
   for (const name of /** @type {const} */ (['late', 'incident'])) {
@@ -104,11 +109,13 @@ export function updateVerdict(state, failure = '') {
 }
 
 /**
- * Show in the tab's title and icon whether an incident is open.
+ * Show in the tab's title and icon whether an incident is open, and in the title the stretch of a past view.
  * @param {string} mark
+ * @param {string} stretch
  */
-function showMark(mark) {
-  const title = mark ? `${mark} · Fleet` : 'Fleet · Headway';
+function showMark(mark, stretch) {
+  const about = stretch || mark;
+  const title = about ? `${about} · Fleet` : 'Fleet · Headway';
   if (document.title !== title) document.title = title;
   const icon = byId('icon', HTMLLinkElement);
   const href = (mark ? icon.dataset.incident : icon.dataset.quiet) ?? '';

@@ -71,6 +71,7 @@ export class LiveControl {
         ? location.assign(`/login?next=${encodeURIComponent(location.pathname + location.search)}`)
         : choose(timeline.range, ''),
     );
+    byId('verdict-live').addEventListener('click', () => choose(timeline.range, ''));
     byId('pause-button').addEventListener('click', () => this.toggle());
     byId('range-control').addEventListener('click', (event) => {
       const range = closest(event, 'button')?.dataset.range;
