@@ -54,7 +54,7 @@ from gateway.requests.caller_facts import TRACE, DecisionCaller, among_of, facts
 from gateway.requests.formats.endpoints import BY_PATH
 from gateway.requests.lifecycle import RequestLifecycle
 from gateway.requests.prompt_keys import PromptKeys
-from gateway.server.http.engine_paths import ROUTE
+from gateway.server.http.engine_paths import BATCH, ROUTE
 from gateway.server.http.error_formats import format_of
 from gateway.server.http.guarded_receive import RejectedAtEdgeError
 from gateway.server.http.http_exchange import JSON, NOSNIFF, ClientGoneError, Exchange
@@ -69,7 +69,6 @@ if TYPE_CHECKING:
     from gateway.gateway import Gateway
     from gateway.proxy.request_spans import Tracing
 
-BATCH = "/api/v1/route/batch"
 OBSERVE = "/api/v1/observe"
 NOTHING_HERE = f"Unknown path. Send requests to {', '.join(BY_PATH)}; {MODELS} lists the models. See docs/requests.md."
 _ENGINES_OWN = ("/v1/", "/v2/", "/inference/", "/invocations", "/generate", "/encode")

@@ -7,8 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from gateway.app import BATCH
-from gateway.server.http.engine_paths import ROUTE
+from gateway.server.http.engine_paths import BATCH, ROUTE
 
 MAX_DEPTH = 4
 KEY = "$HEADWAY_API_KEY"

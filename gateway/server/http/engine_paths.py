@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-ROUTE = "/api/v1/route"
+ROUTE, BATCH = "/api/v1/route", "/api/v1/route/batch"
 TOKENIZE, DETOKENIZE = "/tokenize", "/detokenize"
 SCORE, RERANK = "/score", "/rerank"
 RERANK_2, POOLING, CLASSIFY = "/v2/rerank", "/pooling", "/classify"
