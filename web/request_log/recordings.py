@@ -144,12 +144,10 @@ def _page(request: HttpRequest, rejection: FormRejection | None = None, *, creat
 def _fields(request: HttpRequest, actor: Actor, kind: str, now: Any) -> list[FormField]:
     pools = operated_pools(actor)[:100]
     options = tuple(FieldOption(pool.slug, pool.name) for pool in pools)
-    pool = FormField(
-        "pool", "Pool", SELECT, options=options, chosen=(asked(request, "pool") or (pools[0].slug if pools else ""),)
-    )
-    name = FormField("name", "Name", help="Optional. Without one, it is pool and window.", limit=MAX_NAME,
-        chosen=(asked(request, "name"),),
-    )  # fmt: skip
+    first = pools[0].slug if pools else ""
+    pool = FormField("pool", "Pool", SELECT, options=options, chosen=(asked(request, "pool") or first,))
+    named = "Optional; without a name, it is named after pool and window."
+    name = FormField("name", "Name", help=named, chosen=(asked(request, "name"),), limit=MAX_NAME)
     why = FormField("why", "Why", help="Optional; for the audit.")
     if kind == UPLOAD:
         return [pool, name, why]
