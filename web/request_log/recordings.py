@@ -13,7 +13,7 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 
 from controlplane.platform.actor import Actor
 from controlplane.platform.field_problems import FieldProblem, InvalidFieldsError, problem
-from controlplane.platform.format import byte_size, duration, moment, percent, rate
+from controlplane.platform.format import NARROW_SPACE, byte_size, duration, moment, percent, rate
 from controlplane.platform.role import Role
 from controlplane.platform.roles import may, may_somewhere
 from controlplane.platform.search_filter import UnreadableFilterError
@@ -174,11 +174,14 @@ def _arrivals(statistics: dict[str, Any]) -> dict[str, str] | None:
         return None
     most, width = max(counts), 100 / len(counts)
     line = " ".join(f"{(at + 0.5) * width:.1f},{100 - 96 * number / most:.1f}" for at, number in enumerate(counts))
-    return {"points": line, "peak": rate(most * len(counts) / span_s)}
+    return {"points": line, "peak": f"{rate(most * len(counts) / span_s)}{NARROW_SPACE}/s"}
 
 
-def _counted(statistics: dict[str, Any], name: str) -> str:
-    known = statistics.get(name) if "failed" in statistics else None
+def _counted(recording: Recording, name: str) -> str:
+    """Return a count of outcomes. Uploads without first tokens have none, and earlier versions count them as late."""
+    statistics = recording.statistics
+    has_outcomes = "failed" in statistics and (recording.origin == Origin.WINDOW or statistics.get("answered"))
+    known = statistics.get(name) if has_outcomes else None
     return _UNKNOWN if known is None else f"{known:,}"
 
 
@@ -194,8 +197,7 @@ def _row(recording: Recording, now: Any) -> dict[str, Any]:
         "requests": f"{recording.requests:,}",
         "arrivals": _arrivals(statistics),
         **{name: f"{statistics.get(name) or 0:,}" for name in ("sessions", "tenants", "prompt_tokens")},
-        # Recordings of earlier versions count failed and rejected requests as late.
-        **{name: _counted(statistics, name) for name in ("late", "failed", "rejected", "unread")},
+        **{name: _counted(recording, name) for name in ("late", "failed", "rejected", "unread")},
         "versions": ", ".join(f"v{item}" for item in statistics.get("policy_versions") or []),
         "engines": statistics.get("engines") or 0,
         "p90": _UNKNOWN if p90 is None else duration(p90),

@@ -161,6 +161,7 @@ def test_trace_is_uploaded_shown_and_downloaded(operator: Client, pool: Pool) ->
     assert answer["Location"] == f"/trials/recordings?recording={made.pk}&said=kept"
     page = show(operator, answer["Location"])
     assert "mine.jsonl" in page
+    assert all(f"<dt>{name}</dt><dd>—</dd>" in re.sub(r">\s+<", "><", page) for name in ("Late", "Failed", "Rejected"))
     assert "canary" not in page
     saved = operator.get(f"/trials/recordings/{made.pk}/trace")
     assert saved["Content-Disposition"] == f'attachment; filename="headway-chat-recording-{made.pk}.jsonl.gz"'

@@ -70,6 +70,8 @@ export function startCanarySchedule(preview) {
     list.replaceChildren(...rows.map(stepOf));
     setText(total, totalWords(rows[rows.length - 1].startS, typed.advance));
   };
+  // Beside the settings that it depends on.
+  byId('field-advance').closest('.ledger-field')?.after(preview);
   form.addEventListener('input', draw);
   preview.hidden = false;
   draw();
