@@ -16,6 +16,7 @@ from controlplane.advice.measuring import widening_of
 from controlplane.advice.models.advice_proposal import AdviceProposal, ProposalState
 from controlplane.advice.proposals import ADVISER, JOB, moved, on_evidence_of, settle
 from controlplane.advice.search_child import SearchEngine, SearchResult, SearchTask
+from controlplane.advice.search_schedule import BUDGET_S, LEAST_SPAN_S, is_tried, pause_after
 from controlplane.fleet.models.pool import AdviceMode, Pool, PoolMode
 from controlplane.platform import audit
 from controlplane.platform.actor import Actor
@@ -31,7 +32,6 @@ from controlplane.policies.document.problems import InvalidPolicyError
 from controlplane.policies.publish import draft
 from controlplane.policies.upgrade import live_routing_of
 from controlplane.request_log.store.segments import recorded_span
-from controlplane.trials.models.shadow import ShadowState
 from controlplane.trials.whatif.engine_candidate import (
     as_it_would_route,
     engine_candidates,
@@ -44,14 +44,8 @@ from simulator.child_task import ChildTaskError
 from simulator.runs.run_task import RunTask
 from simulator.runs.simulation_run import RunSpec
 
-BUDGET_S = 600.0
-"""CPU seconds of one search."""
 MAX_S = 4 * 3600.0
 """A search yields the CPU to everything else, so that its CPU time may take long."""
-EVERY = timedelta(days=1)
-AGAIN = timedelta(hours=1)
-"""After a run that had too little traffic."""
-LEAST_SPAN_S = 3600.0
 LONGEST = timedelta(days=1)
 MODELS = ("chunked", "colocated")
 
@@ -100,9 +94,7 @@ def search_now(pool: Pool, *, actor: Actor, why: str = "") -> JobRun:
 def on_trial(pool: Pool) -> AdviceProposal | None:
     """Return the pool's proposal if a shadow or a canary tries it."""
     current = AdviceProposal.objects.filter(pool=pool, state__in=UNSETTLED).select_related("shadow").first()
-    shadow = current.shadow if current is not None else None
-    tried = shadow is not None and shadow.state == ShadowState.RUNNING
-    return current if current is not None and (tried or current.state == ProposalState.IN_CANARY) else None
+    return current if current is not None and is_tried(current) else None
 
 
 def start_search(pool: Pool, **limits: Any) -> JobRun | None:
@@ -154,8 +146,7 @@ def _is_due(pool: Pool, now: datetime) -> bool:
     last = JobRun.objects.filter(job=JOB, shard=pool.pk).order_by("-pk").first()
     if last is None:
         return True
-    pause = AGAIN if isinstance(last.outcome, dict) and last.outcome.get("short") else EVERY
-    return last.state != JobState.ACTIVE and last.started_at <= now - pause
+    return last.state != JobState.ACTIVE and last.started_at <= now - pause_after(last)
 
 
 def _search(lease: Lease) -> None:

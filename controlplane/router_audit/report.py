@@ -56,7 +56,10 @@ def report_html(source: AuditSource, result: AuditResult) -> str:
         "source": source,
         "result": result,
         "summary": result.summary,
-        "verdict": verdict(result),
+        "title": (finding := _finding(result))[0],
+        "detail": finding[1],
+        "most_s": max(result.summary.per_slice),
+        "slice_s": source.span_s / len(result.summary.per_slice),
         "regrets": [
             ("Regret in total", result.regret_s),
             ("Regret per request", result.regret_s.divided(result.summary.decisions)),
@@ -74,15 +77,20 @@ def report_html(source: AuditSource, result: AuditResult) -> str:
 
 
 def verdict(result: AuditResult) -> str:
-    """Return the result in two sentences."""
+    """Return the result in three sentences."""
+    return "{}. {}".format(*_finding(result))
+
+
+def _finding(result: AuditResult) -> tuple[str, str]:
+    """Return the result as a title and its figures."""
     best, gain = result.outcomes[0], result.gain_s
     both = f"a mean time to first token of {duration(best.default.ttft_s)} instead of {duration(best.logged.ttft_s)}"
-    over = f"The difference is {duration(gain.value)}, within {ends(gain)}."
+    detail = f"It would have had {both}. The difference is {duration(gain.value)}, within {ends(gain)}."
     if gain.low > 0:
-        return f"Headway's default would have answered sooner: {both}. {over}"
+        return "Headway's default would have answered sooner", detail
     if gain.high < 0:
-        return f"Headway's default would have answered later: {both}. {over}"
-    return f"Whether Headway's default would have answered sooner is not certain: {both}. {over}"
+        return "Headway's default would have answered later", detail
+    return "Whether Headway's default would have answered sooner is not certain", detail
 
 
 def _run_words(

@@ -65,8 +65,11 @@ class ShadowTally(msgspec.Struct):
     measured_s: float = 0.0
     """Measured TTFT."""
     cpu_s: float = 0.0
-    """CPU seconds of the shadow's choices and feedback."""
+    """CPU seconds of the shadow's choices."""
     cpu_max_s: float = 0.0
+    """CPU seconds of the longest choice."""
+    learning_cpu_s: float = 0.0
+    """CPU seconds of the shadow's learning from feedback."""
     engines: dict[str, ShadowEngineShare] = {}
     sample: list[Disagreement] = []
 
@@ -143,6 +146,7 @@ def added_up(tallies: Iterable[ShadowTally]) -> ShadowTally:
         total.measured_s += one.measured_s
         total.cpu_s += one.cpu_s
         total.cpu_max_s = max(total.cpu_max_s, one.cpu_max_s)
+        total.learning_cpu_s += one.learning_cpu_s
         for engine_id, share in one.engines.items():
             mine = total.engines.setdefault(engine_id, ShadowEngineShare())
             for name in share.__struct_fields__:
@@ -178,7 +182,8 @@ def report_problem(report: ShadowReport) -> str:
         return "pool_id, run_id or part is empty or too long"
     if len(tally.gains) != GAIN_RANGES or len(tally.engines) > MAX_ENGINES or len(tally.sample) > KEPT_SAMPLES:
         return "tally has too many ranges, engines or samples"
-    figures = [report.at, tally.gain_s, tally.expected_s, tally.measured_s, tally.cpu_s, tally.cpu_max_s]
+    cpu_times = (tally.cpu_s, tally.cpu_max_s, tally.learning_cpu_s)
+    figures = [report.at, tally.gain_s, tally.expected_s, tally.measured_s, *cpu_times]
     for item in tally.sample:
         for scored in (item.live, item.shadow):
             figures += (scored.wait_s, scored.compute_s, scored.cost)

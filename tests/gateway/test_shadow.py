@@ -65,7 +65,8 @@ async def test_requests_are_compared_and_reported(tmp_path: Path) -> None:
         assert {item.decision_id for item in tally.sample} < set(asked)
         assert sorted(engine.live_requests for engine in tally.engines.values()) == [0, 6]
         assert [engine.shadow_requests for engine in tally.engines.values()] == [3, 3]
-        assert 0 < tally.cpu_max_s <= tally.cpu_s < 1
+        assert 0 < tally.cpu_max_s <= tally.cpu_s <= 7 * tally.cpu_max_s
+        assert tally.learning_cpu_s < 1
         text = await gateway.metrics()
         assert 'headway_shadow_decisions_total{agreed="no",pool="pool"} 3.0' in text
 

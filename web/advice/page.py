@@ -24,7 +24,6 @@ from controlplane.advice.measuring import measured_predictions, widening_of
 from controlplane.advice.models.advice_proposal import AdvicePrediction, AdviceProposal, ProposalState
 from controlplane.advice.proposals import (
     AUTOPILOTS,
-    JOB,
     effective_mode,
     reject,
     stop_autopilot,
@@ -33,13 +32,11 @@ from controlplane.advice.proposals import (
     visible_predictions,
     visible_proposals,
 )
-from controlplane.fleet.models.pool import AdviceMode, Pool
+from controlplane.fleet.models.pool import AdviceMode
 from controlplane.fleet.visibility import visible_pools
-from controlplane.platform.actor import Actor
 from controlplane.platform.conflict import ConflictError
 from controlplane.platform.field_problems import problem
 from controlplane.platform.format import moment
-from controlplane.platform.models.job_run import JobRun, JobState
 from controlplane.platform.revisions import StaleRevisionError
 from controlplane.platform.role import Role
 from controlplane.platform.roles import may
@@ -53,6 +50,7 @@ from planning.adviser.autopilot import UNSETTLED
 from planning.adviser.calibration import MOST, coverage
 from planning.adviser.prediction import DECIDING, OBJECTIVES, AdviceObjective
 from web.advice.pictures import change_text, measured_pictures, range_rows
+from web.advice.searches import NEEDS, first_search, pool_rows
 from web.policies.words import change_lines, change_summary
 from web.shell.console_request import asked, console_actor, go, listed, row_number, sent, why
 from web.shell.frame import shell_context
@@ -85,15 +83,19 @@ def _list(request: HttpRequest, rejection: FormRejection | None = None) -> HttpR
     proposals = visible_proposals(actor)
     past = listed(request, proposals.exclude(state__in=UNSETTLED), 25)
     pools = list(visible_pools(actor).select_related("policy__live_version").order_by("slug")[:MOST_POOLS])
+    waiting = list(proposals.filter(state__in=UNSETTLED))
+    searches = pool_rows(pools, waiting, actor, now)
     context = shell_context(
         request,
         page=PAGE,
         tab="proposals",
-        rows=[_row(item, now) for item in proposals.filter(state__in=UNSETTLED)],
+        rows=[_row(item, now) for item in waiting],
         past=[_row(item, now) for item in past],
         paging=past,
         keep="",
-        pools=_pool_rows(pools, actor, now),
+        pools=searches,
+        first=first_search(searches),
+        needs=NEEDS,
         may_stop=may(actor, Role.OPERATOR) and any(pool.advice in AUTOPILOTS for pool in pools),
         problem=rejection.words if rejection else "",
         said=SAID.get(request.GET.get("said", ""), ""),
@@ -101,30 +103,6 @@ def _list(request: HttpRequest, rejection: FormRejection | None = None) -> HttpR
     )
     part = "advice/rows.html" if "fragment" in request.GET else "advice/list.html"
     return render(request, part, context, status=rejection.status if rejection else 200)
-
-
-def _pool_rows(pools: list[Pool], actor: Actor, now: datetime) -> list[dict[str, Any]]:
-    """Return each pool with its mode and its newest search."""
-    newest = {
-        run.shard: run for run in JobRun.objects.filter(job=JOB, shard__in=[pool.pk for pool in pools]).order_by("pk")
-    }
-    rows = []
-    for pool in pools:
-        run = newest.get(pool.pk)
-        outcome = run.outcome if run is not None and isinstance(run.outcome, dict) else {}
-        progress = run.progress if run is not None and isinstance(run.progress, dict) else {}
-        rows.append(
-            {
-                "pool": pool,
-                "run": run,
-                "at": moment(run.started_at, now) if run is not None else None,
-                "searching": run is not None and run.state == JobState.ACTIVE,
-                "done": progress.get("done", 0),
-                "outcome": outcome.get("summary") or outcome.get("reason") or "",
-                "may_search": may(actor, Role.OPERATOR, pool),
-            }
-        )
-    return rows
 
 
 def _row(proposal: AdviceProposal, now: datetime) -> dict[str, Any]:
@@ -207,13 +185,14 @@ def _prediction_rows(shown: AdviceProposal) -> list[dict[str, str]]:
 def record(request: HttpRequest) -> HttpResponse:
     """Show predicted against measured changes, and how many ranges contained what came."""
     actor, slug = console_actor(request), asked(request, "pool", 64)
-    pools = list(visible_pools(actor).order_by("slug")[:MOST_POOLS])
+    pools = list(visible_pools(actor).select_related("policy").order_by("slug")[:MOST_POOLS])
     shown = visible_predictions(actor).filter(measured__isnull=False).order_by("-at", "-pk")
     chosen = next((pool for pool in pools if pool.slug == slug), None)
     if chosen is not None:
         shown = shown.filter(pool=chosen)
     named = [(BY_NAME[item.objective], item) for item in shown[:500] if item.objective in BY_NAME]
     measured = measured_predictions([item for _, item in named][:MOST])
+    waiting = () if named else visible_proposals(actor).filter(state__in=UNSETTLED)
     context = shell_context(
         request,
         page=PAGE,
@@ -226,6 +205,8 @@ def record(request: HttpRequest) -> HttpResponse:
         widened=[(pool, factor) for pool in pools if (factor := widening_of(pool)) >= NOTABLE_FACTOR],
         pools=pools,
         chosen=chosen,
+        first=None if named else first_search(pool_rows([chosen] if chosen else pools, waiting, actor, timezone.now())),
+        needs=NEEDS,
     )
     return render(request, "advice/record.html", context)
 

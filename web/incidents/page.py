@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import get_object_or_404, render
@@ -24,7 +24,7 @@ from controlplane.objectives.objective import target_of
 from controlplane.platform.actor import Actor
 from controlplane.platform.conflict import ConflictError
 from controlplane.platform.field_problems import InvalidFieldsError, problem
-from controlplane.platform.format import clock_time, duration, percent, span
+from controlplane.platform.format import clock_time, duration, iso, percent, span
 from controlplane.platform.models.api_key import ApiKey
 from controlplane.platform.role import Role
 from controlplane.platform.roles import may
@@ -172,6 +172,7 @@ def _page(request: HttpRequest, shown: Incident, *, problem: str = "", status: i
         decisions=address,
         counted_since=episode.counted_from,
         fleet=_fleet_address(shown, now),
+        recording=_recording_address(shown, now) if pool is not None and may(actor, Role.OPERATOR, pool) else "",
         fragment=f"{reverse('incident', args=[shown.pk])}?fragment=1",
         said=SAID.get(asked(request, "said"), ""),
     )
@@ -290,6 +291,13 @@ def _picture(shown: Incident, actor: Actor, now: datetime) -> Any:
     marks += [(item.at.timestamp(), item.kind) for item in shown.entries.filter(kind__in=("acknowledged", "closed"))]
     end, target = shown.closed_at or now, target_of(shown.pool)
     return incident_picture(shown.onset.timestamp(), end.timestamp(), now.timestamp(), marks, scope, target)
+
+
+def _recording_address(shown: Incident, now: datetime) -> str:
+    """Return the address of the form that keeps the incident's traffic."""
+    window = {"begins_at": iso(shown.onset.timestamp()), "ends_at": iso((shown.closed_at or now).timestamp())}
+    fields = {"new": "window", "pool": shown.pool, **window, "name": f"Incident {shown.pk}"}
+    return f"{reverse('recordings')}?{urlencode(fields)}"
 
 
 def _decisions_address(shown: Incident) -> str:

@@ -12,7 +12,7 @@ from django.views.decorators.http import require_safe
 
 from controlplane.fleet.models.pool import Pool
 from controlplane.objectives.attainment import on_time_since
-from controlplane.platform.format import NARROW_SPACE, UNKNOWN, count, moment, or_dash, rate, setting
+from controlplane.platform.format import NARROW_SPACE, UNKNOWN, count, moment, or_dash, percent, rate, setting
 from controlplane.platform.models.audit_event import AuditEvent
 from controlplane.policies.document.text import completed
 from controlplane.policies.models.policy_version import PolicyVersion
@@ -66,6 +66,7 @@ def policies(request: HttpRequest) -> HttpResponse:
         tab="policies",
         rows=rows,
         changes=[(event, moment(event.at, now)) for event in changes.order_by("-at", "-pk")[:LISTED_CHANGES]],
+        title=_title(rows),
         summary=_summary(states, waiting),
         silent=sample is None,
     )
@@ -119,6 +120,21 @@ def _window_words(
     if pool_sample.on_time_share is None:
         return "no requests yet"
     return f"last {sample.window_s:.0f}{NARROW_SPACE}s"
+
+
+def _title(rows: list[dict[str, Any]]) -> str:
+    """Return the finding: the pools that are late under their policy, else the share on time."""
+    known = [row for row in rows if row["on_time"] is not None and row["live"] is not None]
+    late = [row for row in known if row["low"]]
+    if not known:
+        return "Policies"
+    if len(late) > 1:
+        return f"{len(late)} of {count(len(known), 'pool')} are below {percent(TARGET_SHARE)} on time"
+    lowest = min(known, key=lambda row: row["on_time"])
+    share = f"{percent(lowest['on_time'])} on time with v{lowest['live']['number']}"
+    if len(known) == 1 or late:
+        return f"Pool {lowest['pool'].slug} is {share}"
+    return f"All pools are on time; the lowest, {lowest['pool'].slug}, is {share}"
 
 
 def _summary(states: list[PolicyAccess], waiting: int) -> str:

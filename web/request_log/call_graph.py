@@ -143,4 +143,8 @@ def _page(
 
 def _finding(in_force: CallGraph) -> str:
     calls = sum(len(following) for following in in_force.agents.values())
-    return f"{count(len(in_force.agents), 'agent')}, {count(calls, 'call')} between them" if calls else "No call graph"
+    return (
+        f"{count(len(in_force.agents), 'agent')}, {count(calls, 'call')} between them"
+        if calls
+        else "No call graph is in force"
+    )

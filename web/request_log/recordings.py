@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, timedelta
 from typing import Any
 
 from django.core.files.uploadedfile import UploadedFile
@@ -13,7 +13,7 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 
 from controlplane.platform.actor import Actor
 from controlplane.platform.field_problems import FieldProblem, InvalidFieldsError, problem
-from controlplane.platform.format import byte_size, duration, moment, percent
+from controlplane.platform.format import NARROW_SPACE, byte_size, duration, moment, percent, rate
 from controlplane.platform.role import Role
 from controlplane.platform.roles import may, may_somewhere
 from controlplane.platform.search_filter import UnreadableFilterError
@@ -31,6 +31,7 @@ from controlplane.request_log.recordings.lifecycle import (
     visible_recordings,
 )
 from controlplane.request_log.recordings.upload import MAX_UPLOAD_BYTES, BadTraceError
+from controlplane.request_log.store.segments import recorded_span
 from web.shell.console_request import asked, console_actor, go, listed, row_number, sent, typed_fields
 from web.shell.form_field import SELECT, FieldOption, FormField, filled, general_problem
 from web.shell.frame import shell_context
@@ -116,7 +117,7 @@ def _page(request: HttpRequest, rejection: FormRejection | None = None, *, creat
         needed = f"This requires the role operator in pool {opened.pool.slug}."
     if needed:
         return lacks_role(request, "Policies", needed, ADDRESS)
-    fields = _fields(actor, creating, now) if creating else []
+    fields = _fields(request, actor, creating, now) if creating else []
     typed = typed_fields(request)
     context = shell_context(
         request,
@@ -140,29 +141,47 @@ def _page(request: HttpRequest, rejection: FormRejection | None = None, *, creat
     return render(request, "request_log/recordings.html", context, status=rejection.status if rejection else 200)
 
 
-def _fields(actor: Actor, kind: str, now: Any) -> list[FormField]:
+def _fields(request: HttpRequest, actor: Actor, kind: str, now: Any) -> list[FormField]:
     pools = operated_pools(actor)[:100]
     options = tuple(FieldOption(pool.slug, pool.name) for pool in pools)
-    pool = FormField("pool", "Pool", SELECT, options=options, chosen=(pools[0].slug if pools else "",))
-    name = FormField("name", "Name", help="Name it so you can find it; optional.", limit=MAX_NAME)
+    first = pools[0].slug if pools else ""
+    pool = FormField("pool", "Pool", SELECT, options=options, chosen=(asked(request, "pool") or first,))
+    named = "Optional; without a name, it is named after pool and window."
+    name = FormField("name", "Name", help=named, chosen=(asked(request, "name"),), limit=MAX_NAME)
     why = FormField("why", "Why", help="Optional; for the audit.")
     if kind == UPLOAD:
         return [pool, name, why]
     form = "%Y-%m-%dT%H:%M:%S"
-    begins = (now - timedelta(minutes=15)).strftime(form)
+    recorded = recorded_span()
+    since = now - timedelta(minutes=15)
+    if recorded is not None:
+        since = max(since, timezone.datetime.fromtimestamp(recorded[0], UTC))
+    begins = asked(request, "begins_at") or since.strftime(form)
+    ends = asked(request, "ends_at") or now.strftime(form)
     return [
         pool,
         FormField("begins_at", "From", help="First arrival, in UTC.", chosen=(begins,), required=True, limit=40),
-        FormField(
-            "ends_at", "To", help="Arrivals before this time.", chosen=(now.strftime(form),), required=True, limit=40
-        ),
+        FormField("ends_at", "To", help="Arrivals before this time.", chosen=(ends,), required=True, limit=40),
         name,
         why,
     ]
 
 
-def _counted(statistics: dict[str, Any], name: str) -> str:
-    known = statistics.get(name) if "failed" in statistics else None
+def _arrivals(statistics: dict[str, Any]) -> dict[str, str] | None:
+    """Return the line of arrivals over the span, and the highest rate; None for recordings that have no counts."""
+    counts, span_s = statistics.get("arrivals") or [], float(statistics.get("span_s") or 0)
+    if not counts or span_s <= 0:
+        return None
+    most, width = max(counts), 100 / len(counts)
+    line = " ".join(f"{(at + 0.5) * width:.1f},{100 - 96 * number / most:.1f}" for at, number in enumerate(counts))
+    return {"points": line, "peak": f"{rate(most * len(counts) / span_s)}{NARROW_SPACE}/s"}
+
+
+def _counted(recording: Recording, name: str) -> str:
+    """Return a count of outcomes. Uploads without first tokens have none, and earlier versions count them as late."""
+    statistics = recording.statistics
+    has_outcomes = "failed" in statistics and (recording.origin == Origin.WINDOW or statistics.get("answered"))
+    known = statistics.get(name) if has_outcomes else None
     return _UNKNOWN if known is None else f"{known:,}"
 
 
@@ -176,9 +195,9 @@ def _row(recording: Recording, now: Any) -> dict[str, Any]:
         "author": recording.author.get_username() if recording.author else "the API",
         "span": duration(float(statistics.get("span_s") or 0)),
         "requests": f"{recording.requests:,}",
+        "arrivals": _arrivals(statistics),
         **{name: f"{statistics.get(name) or 0:,}" for name in ("sessions", "tenants", "prompt_tokens")},
-        # Recordings of earlier versions count failed and rejected requests as late.
-        **{name: _counted(statistics, name) for name in ("late", "failed", "rejected", "unread")},
+        **{name: _counted(recording, name) for name in ("late", "failed", "rejected", "unread")},
         "versions": ", ".join(f"v{item}" for item in statistics.get("policy_versions") or []),
         "engines": statistics.get("engines") or 0,
         "p90": _UNKNOWN if p90 is None else duration(p90),

@@ -42,6 +42,7 @@ for item in (
     words.moment,
     words.percent,
     words.rate,
+    words.roughly,
     words.sentence,
     words.setting,
     words.short,
@@ -68,9 +69,11 @@ def absolute(value: float | None) -> float | None:
 
 
 @register.filter
-def gain(seconds: float | None) -> str:
-    """Return a time that was gained or, if negative, lost, with its sign."""
-    return f"{'+' if seconds and seconds > 0 else ''}{words.duration(seconds)}"
+def shorter(gain_s: float | None) -> str:
+    """Return by how much a time is shorter or, for a negative gain, longer, such as "120 ms shorter"."""
+    if gain_s is None:
+        return words.UNKNOWN
+    return f"{words.duration(abs(gain_s))} {'shorter' if gain_s > 0 else 'longer'}" if gain_s else "the same"
 
 
 @register.simple_block_tag

@@ -22,11 +22,11 @@ from gateway.api.observe_request import Observation, ObserveAnswer
 from gateway.api.route_api import RouteAnswer
 from gateway.api.route_request import MAX_BATCH, RouteRequest
 from gateway.api.selection_api import BELOW, LIFECYCLE, RESERVATIONS, SELECTING, SelectionRequest
-from gateway.app import BATCH, OBSERVE
+from gateway.app import OBSERVE
 from gateway.contracts.explanation import Explanation
 from gateway.proxy.model_list import MODELS
 from gateway.requests.formats.endpoints import ENDPOINTS, Endpoint
-from gateway.server.http.engine_paths import ROUTE
+from gateway.server.http.engine_paths import BATCH, ROUTE
 
 Operation = dict[str, Any]
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from controlplane.platform.format import some_names
-from controlplane.policies.document.numbers import number_words
+from controlplane.policies.document.numbers import json_number, number_words
 from controlplane.policies.document.paths import same_value, value_at, with_value
 from controlplane.policies.document.schema import (
     ABSENT,
@@ -44,6 +44,16 @@ _HIDDEN = frozenset({"schema_version"})
 
 
 @dataclass(frozen=True, slots=True)
+class NumberRange:
+    """The allowed numbers of a setting, as a browser reads them; an empty bound is no bound."""
+
+    low: str
+    high: str
+    above_low: bool
+    below_high: bool
+
+
+@dataclass(frozen=True, slots=True)
 class PolicyFormField:
     """One control. `path` is its name in the posted form; `key` is unique on the page and used as id."""
 
@@ -63,6 +73,8 @@ class PolicyFormField:
     choices: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
     """Problems with the entered text."""
+    range: NumberRange | None = None
+    """The allowed numbers, for the check while typing; None for other kinds."""
 
     @property
     def id(self) -> str:
@@ -236,6 +248,7 @@ def _field(setting: SettingSchema, document: Any, live: Any, *, key: str = "") -
         value=_control_text(value, setting.kind),
         live=_control_text(value_at(live, setting.path), setting.kind),
         choices=_with_shown(setting.choices, _control_text(value, setting.kind)),
+        range=_range(setting),
     )
 
 
@@ -304,6 +317,13 @@ def _control_text(value: Any, kind: str) -> str:
 
 def _name_text(value: Any) -> str:
     return value if isinstance(value, str) else ""
+
+
+def _range(setting: SettingSchema) -> NumberRange | None:
+    if setting.kind not in (NUMBER, WHOLE):
+        return None
+    low, high = ("" if bound is None else json_number(bound) for bound in (setting.low, setting.high))
+    return NumberRange(low, high, setting.above_low, setting.below_high)
 
 
 def _range_words(setting: SettingSchema) -> str:

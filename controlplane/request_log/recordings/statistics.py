@@ -15,6 +15,7 @@ FAILURES = ("failed", "unanswered")
 """Outcomes of requests that an engine got and did not complete."""
 JUDGED = ("completed", *FAILURES, REJECTED)
 """Outcomes of requests that are on time or not."""
+BINS = 48
 
 
 class RecordingStatistics(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,6 +44,8 @@ class RecordingStatistics(msgspec.Struct, frozen=True, kw_only=True):
     """Maximum number of engines that accepted work."""
     policy_versions: list[int]
     """Policy versions of the decisions, most frequent first."""
+    arrivals: list[int]
+    """Requests by time of arrival, in BINS equal parts of the span."""
 
 
 class StatisticsCounter:
@@ -58,11 +61,13 @@ class StatisticsCounter:
         self._ttfts: list[float] = []
         self._versions: dict[int, int] = {}
         self._first_ms, self._last_ms = math.inf, 0.0
+        self._arrivals_ms: list[float] = []
 
     def add(self, row: RecordedRow) -> None:
         """Count one row."""
         self.rows += 1
         self._first_ms, self._last_ms = min(self._first_ms, row.timestamp), max(self._last_ms, row.timestamp)
+        self._arrivals_ms.append(row.timestamp)
         if row.session_id is not None:
             self._sessions.add(row.session_id)
         if row.tenant:
@@ -102,7 +107,14 @@ class StatisticsCounter:
             hit_rate=self._cached_tokens / self._reported_tokens if self._reported_tokens else None,
             engines=self._engines,
             policy_versions=sorted(self._versions, key=lambda number: -self._versions[number])[:20],
+            arrivals=self._arrivals(),
         )
+
+    def _arrivals(self) -> list[int]:
+        counts, length_ms = [0] * BINS, max(self._last_ms - self._first_ms, 1e-9) if self.rows else 1.0
+        for arrival_ms in self._arrivals_ms:
+            counts[min(BINS - 1, int((arrival_ms - self._first_ms) / length_ms * BINS))] += 1
+        return counts
 
 
 def plain(statistics: RecordingStatistics) -> dict[str, Any]:

@@ -45,7 +45,7 @@ class ShadowShape(serializers.Serializer):
     result = serializers.DictField(
         help_text="compared, agreed, unbound, left_out; gain_s and gain_hit_tokens (means over all compared); "
         "gain_quantiles_s (of the disagreements); answered, expected_ttft_s and measured_ttft_s (means at their "
-        "real engines); cpu_s and cpu_max_s per choice; engines; disagreements."
+        "real engines); cpu_s, cpu_max_s, and learning_cpu_s per choice; engines; disagreements."
     )
 
     @override
@@ -84,6 +84,7 @@ def _result(figures: ShadowFigures) -> dict[str, Any]:
         "measured_ttft_s": figures.measured_s,
         "cpu_s": figures.cpu_s,
         "cpu_max_s": tally.cpu_max_s,
+        "learning_cpu_s": figures.learning_cpu_s,
         "engines": {name: msgspec.to_builtins(share) for name, share in figures.engines},
         "disagreements": msgspec.to_builtins(figures.disagreements),
     }

@@ -47,9 +47,17 @@ class ShadowFigures:
 
     @property
     def cpu_s(self) -> float | None:
-        """Return the mean CPU time of one decision of the shadow, including its learning."""
+        """Return the mean CPU time of one choice of the shadow."""
+        return self._per_choice(self.tally.cpu_s)
+
+    @property
+    def learning_cpu_s(self) -> float | None:
+        """Return the mean CPU time that the shadow learns for each choice."""
+        return self._per_choice(self.tally.learning_cpu_s)
+
+    def _per_choice(self, total_s: float) -> float | None:
         chosen = self.tally.compared + self.tally.unbound
-        return self.tally.cpu_s / chosen if chosen else None
+        return total_s / chosen if chosen else None
 
     @property
     def expected_s(self) -> float | None:

@@ -90,7 +90,7 @@ class RunningShadow:
             self._policy.learn(event)
         except Exception as error:  # noqa: BLE001 - as above
             self._fail(error)
-        self.tally.cpu_s += (time.thread_time_ns() - began_ns) * 1e-9
+        self.tally.learning_cpu_s += (time.thread_time_ns() - began_ns) * 1e-9
 
     def check_clock(self, unix: float) -> None:
         """End the run when its time is over."""

@@ -23,10 +23,10 @@ import yaml
 
 from bench.live.loopback_ports import free_ports
 from gateway.api import advisory_api, explain_api, feedback_api
-from gateway.app import BATCH, OBSERVE
+from gateway.app import OBSERVE
 from gateway.base.peer_settings import LISTEN
 from gateway.requests.formats.endpoints import ENDPOINTS
-from gateway.server.http.engine_paths import ENGINE_PATHS, ROUTE
+from gateway.server.http.engine_paths import BATCH, ENGINE_PATHS, ROUTE
 from gateway.server.process.shutdown import DRAIN_S
 from tests.controlplane.simulated_engine import SimulatedEngine
 from tests.deploy.packages.package_tools import DEPLOY, installed

@@ -46,6 +46,19 @@ def test_the_inbox_counts_and_lists_what_waits(operator: Client, made: AdvicePro
     assert "Stop all autopilots" in page_text(operator.get("/advice"))
 
 
+def test_an_empty_inbox_states_when_the_next_search_comes(operator: Client, pool: Pool, bus: Bus) -> None:
+    live = live_pool(pool)
+    text = page_text(operator.get("/advice"))
+    assert "after 60\u202fmin more of recorded traffic" in text
+    assert "at least 60\u202fmin of recorded traffic, and at most 10\u202fmin of CPU time" in text
+    assert "Example, not from your traffic." in text
+    record = page_text(operator.get("/advice/record"))
+    assert f"Next: pool {live.slug}, in" in record
+    assert "Example, not from your traffic." in record
+    Pool.objects.update(advice="off")
+    assert "never by itself: the adviser is off" in page_text(operator.get("/advice"))
+
+
 def test_fleet_and_the_policys_page_say_that_a_proposal_waits(operator: Client, made: AdviceProposal) -> None:
     assert "1 proposal of the" in page_text(operator.get("/"))
     text = page_text(operator.get(f"/policies/{made.pool.policy.slug}"))
@@ -128,7 +141,7 @@ def test_the_record_draws_measured_against_predicted(operator: Client, made: Adv
     assert "outside the" in page_text(operator.get(page(made)))
 
 
-@pytest.mark.parametrize(("address", "queries"), [("/advice", 9), ("/advice/record", 7)])
+@pytest.mark.parametrize(("address", "queries"), [("/advice", 10), ("/advice/record", 10)])
 def test_pages_take_few_queries(
     operator: Client,
     made: AdviceProposal,

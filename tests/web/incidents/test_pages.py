@@ -54,6 +54,15 @@ def test_the_list_counts_open_incidents_in_navigation_and_tab(incident: Incident
     assert "No incidents match" in operator.get("/incidents?state=closed").content.decode()
 
 
+def test_the_traffic_of_an_incident_can_be_kept_from_its_page(incident: Incident, operator: Client) -> None:
+    link = re.search(r'href="(/trials/recordings\?[^"]+)"', operator.get(f"/incidents/{incident.pk}").content.decode())
+    assert link is not None
+    form = operator.get(link[1].replace("&amp;", "&")).content.decode()
+    for value in (f"Incident {incident.pk}", incident.onset.strftime("%Y-%m-%dT%H:%M:%S")):
+        assert f'value="{value}' in form
+    assert re.search(rf'<option value="{incident.pool}" selected>', form)
+
+
 def test_the_page_says_what_why_whom_and_what_to_do(incident: Incident, operator: Client) -> None:
     text = operator.get(f"/incidents/{incident.pk}").content.decode()
     for words in ("What is wrong", "Limit the key that sends them", "Tenants hit", "What changed before", "Opened"):

@@ -84,7 +84,7 @@ def test_draft_shows_the_steps_before_it_is_live(mine: PolicyVersion, pool: Pool
     made = WhatIf.objects.create(pool=pool, recording_name="r", draft=mine, base=base, conditions={}, result=answer)
     text = page(author, "?draft=3")
     assert f'<a href="/trials/whatif/{made.pk}">What-if</a>' in text
-    assert "Better on lateness than v2" in text
+    assert "Better on the on-time share than v2" in text
     assert start_of(text, "whatif-link") == ("/trials?new&amp;pool=chat&amp;draft=3", "Run again")
 
 

@@ -63,7 +63,7 @@ def test_an_edited_graph_is_in_force_and_shown(admin: Client) -> None:
     assert graph_in_force() == GRAPH
     page = words(admin.get(answer["location"]))
     assert "3 agents, 2 calls between them" in page
-    assert re.search(r"reviewer 70.0.%, after 5.80.s", page)
+    assert re.search(r"reviewer 70.0.% 5.80.s", page)
     assert "gateways apply it within a second" in page
 
 

@@ -79,7 +79,11 @@ def test_answer_is_shown_as_a_finding_with_figures_and_charts(operator: Client, 
     assert " style=" not in page
     assert title[1] in show(operator, "/trials")
     assert "No what-if is running; the last one was" in " ".join(show(operator, "/trials").split())
-    assert "1 recording, the last one kept" in show(operator, "/trials/recordings")
+    page = show(operator, "/trials/recordings")
+    assert "1 recording, the last one kept" in page
+    assert 'aria-label="Requests over the window, at most ' in page
+    Recording.objects.update(statistics={})
+    assert "Requests over the window" not in show(operator, "/trials/recordings")
 
 
 def test_waiting_what_if_shows_its_progress_and_can_be_cancelled(operator: Client, pool: Pool) -> None:
@@ -157,6 +161,7 @@ def test_trace_is_uploaded_shown_and_downloaded(operator: Client, pool: Pool) ->
     assert answer["Location"] == f"/trials/recordings?recording={made.pk}&said=kept"
     page = show(operator, answer["Location"])
     assert "mine.jsonl" in page
+    assert all(f"<dt>{name}</dt><dd>—</dd>" in re.sub(r">\s+<", "><", page) for name in ("Late", "Failed", "Rejected"))
     assert "canary" not in page
     saved = operator.get(f"/trials/recordings/{made.pk}/trace")
     assert saved["Content-Disposition"] == f'attachment; filename="headway-chat-recording-{made.pk}.jsonl.gz"'

@@ -6,6 +6,7 @@ import { startRefresh } from './refresh.js';
 import { startCopy } from './copy.js';
 import { startDialogs } from './dialogs.js';
 import { startToast } from './page_toast.js';
+import { startCanarySchedule } from '../trials/canary_schedule.js';
 
 startDialogs();
 startRowKeys();
@@ -13,5 +14,7 @@ startCopy();
 startToast();
 const part = find(document, '[data-refresh]');
 if (part) startRefresh(part);
+const schedule = find(document, '[data-canary-schedule]');
+if (schedule) startCanarySchedule(schedule);
 find(document, '.ledger-problem')?.focus();
 find(document, '[data-select]', HTMLInputElement)?.select();

@@ -39,7 +39,7 @@ from controlplane.trials.models.canary import Canary, CanaryState
 from planning.documents.guardrail_document import GuardrailDocument
 from routing.values.prepared_struct import prepared
 from web.policies.access import NEEDS_OPERATOR
-from web.policies.questions import on_time_now, word_to_type, wrong_word
+from web.policies.questions import on_time_now, requests_per_s, word_to_type, wrong_word
 from web.shell.console_request import asked, row_number, sent, sent_or_asked, why
 from web.shell.form_field import FormField
 from web.shell.rejection import FormRejection
@@ -103,6 +103,8 @@ class CanaryPages(TrialPages):
             "fields": self.fields(request, chosen, actor) if chosen else (),
             "on_time": on_time_now(chosen) if chosen else (),
             "engines": ready_engines(chosen.pools) if chosen else 0,
+            "per_s": requests_per_s(chosen) if chosen else None,
+            "needed": GuardrailDocument().min_requests,
         }
 
     @override

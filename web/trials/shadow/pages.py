@@ -28,7 +28,7 @@ from web.shell.console_request import asked, sent
 from web.shell.form_field import NUMBER, SELECT, FieldOption, FormField, whole_number
 from web.shell.rejection import FormRejection
 from web.trials.shadow.finding import ENOUGH, finding
-from web.trials.shadow.pictures import SHOWN_ENGINES, engine_shifts, gain_picture, gain_words
+from web.trials.shadow.pictures import SHOWN_ENGINES, engine_shifts, gain_picture
 from web.trials.trial_page import ADDRESS, TrialPages, sent_pool
 from web.trials.version_field import drafts_of, version_field, version_of, version_words
 
@@ -189,7 +189,7 @@ def _example(one: Disagreement, kept: bool, names: Mapping[str, str], now: datet
         "at": moment_of(datetime.fromtimestamp(one.at, UTC), now),
         "prompt_tokens": one.prompt_tokens,
         "sides": [(names.get(engine.engine_id, engine.engine_id), reason_title(why), engine) for engine, why in sides],
-        "gain": gain_words(gain_s),
+        "gain_s": gain_s,
         "kind": "better" if gain_s >= 0.001 else "worse" if gain_s <= -0.001 else "even",
     }
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from controlplane.platform.format import NARROW_SPACE, duration, percent, setting, signed
+from controlplane.platform.format import NARROW_SPACE, percent, setting, signed
 from controlplane.trials.shadow.reading import ShadowFigures
 from gateway.contracts.shadow_tally import GAIN_EDGES_S, ShadowEngineShare
 from web.shell.chart import BOTTOM, LEFT, RIGHT, Tick, place, y
@@ -35,8 +35,8 @@ def gain_picture(figures: ShadowFigures) -> dict[str, Any] | None:
         ],
         # The same as a table: range, requests, share.
         "rows": [(_range_words(at), f"{gains[at]:,}", percent(gains[at] / total)) for at in shown if gains[at]],
-        "summary": f"Predicted gain in TTFT where the policies differ: {percent(better)} faster, {percent(worse)} "
-        "slower.",
+        "summary": f"Predicted gain in TTFT where the policies differ: {percent(better)} shorter, {percent(worse)} "
+        "longer.",
     }
 
 
@@ -69,8 +69,7 @@ def _edges(reach: int, width: float) -> tuple[Tick, ...]:
         value = GAIN_EDGES_S[_MIDDLE - reach + number - 1]
         distance = abs(number - reach - 0.5)
         if int(distance) % 2 == 1:
-            words = f"{'+' if value > 0 else '−'}{setting(abs(value))}"
-            ticks.append(Tick(place(LEFT + number * width), words))
+            ticks.append(Tick(place(LEFT + number * width), setting(abs(value))))
     return tuple(ticks)
 
 
@@ -81,14 +80,7 @@ def _range_words(at: int) -> str:
     near, far = (edges[at - 1], edges[at] if at < len(edges) else None) if at > _MIDDLE else (
         edges[at], edges[at - 1] if at else None
     )  # fmt: skip
-    side = "sooner" if at > _MIDDLE else "later"
+    side = "shorter" if at > _MIDDLE else "longer"
     if far is None:
         return f"more than {setting(abs(near))} {side}"
     return f"{setting(abs(near))} to {setting(abs(far))} {side}"
-
-
-def gain_words(value_s: float) -> str:
-    """Return one request's gain in words, such as "120 ms sooner"."""
-    if abs(value_s) < 0.0005:
-        return "the same"
-    return f"{duration(abs(value_s))} {'sooner' if value_s > 0 else 'later'}"

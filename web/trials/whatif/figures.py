@@ -8,17 +8,28 @@ from controlplane.platform.format import NARROW_SPACE, UNKNOWN, duration, percen
 from controlplane.trials.whatif.finding import ABOUT, EVEN, LEAST_POINTS, SHARES, Headline, headline, verdict_of
 from controlplane.trials.whatif.result import (
     GOODPUT,
+    HIT_RATE,
     ON_TIME,
     TTFT_MEAN,
     TTFT_P50,
     TTFT_P90,
     TTFT_P99,
     Difference,
+    Side,
     Spread,
     WhatIfResult,
 )
 
 _TIMES = (TTFT_MEAN, TTFT_P50, TTFT_P90, TTFT_P99)
+_CHECKED = {
+    ON_TIME: "share on time",
+    TTFT_MEAN: "mean TTFT",
+    TTFT_P50: "median TTFT",
+    TTFT_P90: "TTFT p90",
+    TTFT_P99: "TTFT p99",
+    HIT_RATE: "token hit rate",
+}
+"""The figures by which the simulation is checked. Others are small shares, whose relative errors mean nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +76,25 @@ def finding(result: WhatIfResult) -> WhatIfFinding:
     main = (*summary.better, *summary.worse, ON_TIME)[0]
     paid = [name for name in summary.worse if name != main]
     return WhatIfFinding(summary, rows[main], rows[paid[0]] if paid else None)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelMiss:
+    """One figure of the simulation against the measured one, in words."""
+
+    about: str
+    words: str
+
+
+def worst_error(simulated: Side, measured: Side | None) -> ModelMiss | None:
+    """Return the figure that the simulation misses by the largest share of the measured value; None without any."""
+    mine, its = simulated.figures, measured.figures if measured is not None else {}
+    both = [name for name in _CHECKED if name in mine and name in its and its[name].mean > 0]
+    misses = {name: mine[name].mean / its[name].mean - 1 for name in both}
+    if not misses:
+        return None
+    name = max(misses, key=lambda item: abs(misses[item]))
+    return ModelMiss(_CHECKED[name], f"{percent(abs(misses[name]))} {'higher' if misses[name] > 0 else 'lower'}")
 
 
 def figure_rows(result: WhatIfResult) -> list[FigureRow]:

@@ -35,7 +35,7 @@ from web.shell.console_request import asked, sent
 from web.shell.form_field import FormField
 from web.shell.rejection import FormRejection
 from web.trials.trial_page import ADDRESS, TrialPages, sent_pool
-from web.trials.whatif.figures import figure_rows, finding
+from web.trials.whatif.figures import figure_rows, finding, worst_error
 from web.trials.whatif.form import asked_from, is_window, whatif_fields
 from web.trials.whatif.pictures import band_picture, distribution
 
@@ -116,10 +116,13 @@ def _answer(progress: WhatIfStatus) -> dict[str, Any]:
         return {}
     actual = ("Actual",) if result.actual is not None else ()
     sides = (whatif.base_name, f"Draft, v{whatif.draft.number}")
+    # With a baseline's placement, the draft is the version that decided the recorded requests.
+    checked = result.draft if whatif.conditions.get("base_placement") else result.base
     return {
         "result": result,
         "finding": finding(result),
         "trusted_error": TRUSTED_ERROR,
+        "worst": None if result.model_error is None else worst_error(checked, result.actual),
         "model_is_far": result.model_error is not None and result.model_error > TRUSTED_ERROR,
         "is_fitted": whatif.conditions.get("engine_model", AUTO) == AUTO and result.model_error is not None,
         "rows": figure_rows(result),

@@ -56,6 +56,11 @@ def test_window_becomes_a_recording(pool: Pool) -> None:
     stored_rows = list(read_recorded(recording_store().path(made.key)))
     assert [row.timestamp for row in stored_rows] == [1000.0 * number for number in range(20)]
     assert made.statistics["sessions"] == 5
+    assert (sum(made.statistics["arrivals"]), made.statistics["arrivals"][0], made.statistics["arrivals"][-1]) == (
+        20,
+        1,
+        1,
+    )
     event = AuditEvent.objects.get(verb="recording.create")
     assert (event.object_id, event.pool_slug, event.why) == (str(made.pk), "chat", "try")
 

@@ -107,9 +107,10 @@ def test_figures_charts_and_examples_are_shown(operator: Client, shadow: Shadow)
     assert page.count('class="shadow-bar') == 17
     assert page.count('class="shadow-live"') == 2
     assert (
-        'aria-label="Predicted gain in TTFT where the policies differ: 80.0\u202f% faster, 20.0\u202f% slower."' in page
+        'aria-label="Predicted gain in TTFT where the policies differ: 80.0\u202f% shorter, 20.0\u202f% longer."'
+        in page
     )
-    assert "200 ms to 500 ms sooner".replace(" ms", "\u202fms") in page
+    assert "200 ms to 500 ms shorter".replace(" ms", "\u202fms") in page
     assert page.count("no record stored") == 24
     assert "<b>20</b><small>µs</small>" in page
     assert " style=" not in page

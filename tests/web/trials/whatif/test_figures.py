@@ -12,6 +12,7 @@ from controlplane.trials.whatif.result import (
     ON_TIME,
     TRUSTED_ERROR,
     TTFT_MEAN,
+    TTFT_P99,
     Band,
     Difference,
     Side,
@@ -19,7 +20,7 @@ from controlplane.trials.whatif.result import (
     WhatIfResult,
 )
 from web.shell.say import say
-from web.trials.whatif.figures import figure_rows, finding
+from web.trials.whatif.figures import figure_rows, finding, worst_error
 from web.trials.whatif.pictures import band_picture, distribution
 
 CURVE = [0.1 + number / 50 for number in range(101)]
@@ -28,7 +29,7 @@ CURVE = [0.1 + number / 50 for number in range(101)]
 def changed(figure: str, base: float, *drafts: float) -> Difference:
     """Return a figure that has the same value in all seeds of the baseline."""
     changes = [draft - base for draft in drafts]
-    sign = -1 if figure == TTFT_MEAN else 1
+    sign = -1 if figure in (TTFT_MEAN, TTFT_P99) else 1
     return Difference(
         figure=figure,
         base=Spread(base, base, base),
@@ -58,7 +59,7 @@ def sentence_of(answer: WhatIfResult) -> str:
 def test_most_important_change_is_the_finding() -> None:
     answer = result(changed(ON_TIME, 0.943, 0.98, 0.982, 0.984), changed(TTFT_MEAN, 1.0, 0.7, 0.7, 0.8))
     summary = finding(answer).summary
-    assert (summary.kind, summary.title) == ("better", "Better on lateness")
+    assert (summary.kind, summary.title) == ("better", "Better on the on-time share")
     assert sentence_of(answer) == (
         "Draft v7 would have had 98.2\u202f% on time instead of 94.3\u202f%; 3 of 3 seeds agree."
     )
@@ -67,8 +68,8 @@ def test_most_important_change_is_the_finding() -> None:
 def test_drawback_is_named() -> None:
     answer = result(changed(ON_TIME, 0.9, 0.95, 0.95, 0.96), changed(HIT_RATE, 0.7, 0.6, 0.6, 0.6))
     summary = finding(answer).summary
-    assert (summary.kind, summary.title) == ("mixed", "Better on lateness, worse on cache hits")
-    assert sentence_of(answer).endswith("Cache hits: −10.0\u202fpt.")
+    assert (summary.kind, summary.title) == ("mixed", "Better on the on-time share, worse on cache hits")
+    assert sentence_of(answer).endswith("Worse: cache hits, −10.0\u202fpt.")
 
 
 @pytest.mark.parametrize("drafts", [(0.95, 0.95, 0.89), (0.9, 0.9, 0.9), (0.9003, 0.9002, 0.9004)])
@@ -84,6 +85,24 @@ def test_worse_result_is_reported() -> None:
     summary = finding(answer).summary
     assert (summary.kind, summary.title) == ("worse", "Worse on TTFT")
     assert "a mean TTFT of 1.25\u202fs instead of 1.00\u202fs" in sentence_of(answer)
+
+
+def test_a_row_that_is_worse_is_in_the_finding() -> None:
+    answer = result(changed(ON_TIME, 0.9, 0.95, 0.95, 0.96), changed(TTFT_P99, 4.0, 4.2, 4.3, 4.2))
+    assert finding(answer).summary.title == "Better on the on-time share, worse on TTFT p99"
+    assert {row.verdict for row in figure_rows(answer)} == {"better", "worse"}
+    alone = sentence_of(result(changed(TTFT_P99, 4.0, 4.2, 4.3, 4.2)))
+    assert "a p99 TTFT of 4.23\u202fs instead of 4.00\u202fs" in alone
+
+
+def test_the_largest_error_of_the_model_says_its_direction() -> None:
+    simulated = {TTFT_MEAN: Spread(1.02, 1.0, 1.04), TTFT_P99: Spread(3.0, 3.0, 3.0)}
+    measured = {TTFT_MEAN: Spread(1.0, 1.0, 1.0), TTFT_P99: Spread(4.0, 4.0, 4.0)}
+    sides = [Side(figures=figures, ttft_quantiles_s=CURVE, answered_share=1.0) for figures in (simulated, measured)]
+    answer = result(base=sides[0], actual=sides[1], model_error=0.02)
+    words = say("trials/whatif/model.html", result=answer, worst=worst_error(answer.base, answer.actual))
+    assert words.endswith("At worst, the simulated TTFT p99 is 25.0\u202f% lower than the measured one.")
+    assert worst_error(answer.base, None) is None
 
 
 def test_large_model_error_names_the_figures_to_trust() -> None:

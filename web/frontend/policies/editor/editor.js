@@ -14,6 +14,7 @@ import {
   parametersOf,
   reset,
   settings,
+  showRange,
   showView,
   startFind,
   textOf,
@@ -113,6 +114,7 @@ export function startEditor(page) {
   /** @param {HTMLElement} setting */
   const fromForm = (setting) => {
     area.value = textWith(area.value, setting);
+    showRange(setting);
     readText();
     edited();
   };

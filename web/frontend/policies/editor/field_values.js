@@ -16,6 +16,24 @@ export function pieceOfText(text, kind) {
 }
 
 /**
+ * Return why the server will reject a typed number, with the allowed range; empty if it is allowed or omitted.
+ * @param {string} text
+ * @param {DOMStringMap} setting the bounds, which the server writes beside the control
+ */
+export function rangeProblem(text, { kind, low, high, aboveLow, belowHigh, range }) {
+  if ((kind !== 'number' && kind !== 'whole') || !text.trim()) return '';
+  const allowed = range ? ` Allowed: ${range}.` : '';
+  if (!NUMBER.test(text)) return `${text.trim()} is not a number.${allowed}`;
+  const value = Number(text);
+  if (kind === 'whole' && !Number.isInteger(value)) return `${text.trim()} is not a whole number.${allowed}`;
+  if (low && (value < Number(low) || (aboveLow !== undefined && value === Number(low))))
+    return `${text.trim()} is too low.${allowed}`;
+  if (high && (value > Number(high) || (belowHigh !== undefined && value === Number(high))))
+    return `${text.trim()} is too high.${allowed}`;
+  return '';
+}
+
+/**
  * Return a document value as the text of its control; empty for none.
  * @param {unknown} value
  * @param {string} kind

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { pieceOfText, sameText, textOfValue, valueAt } from './field_values.js';
+import { pieceOfText, rangeProblem, sameText, textOfValue, valueAt } from './field_values.js';
 
 test('numbers enter the document as typed', () => {
   assert.deepEqual(
@@ -44,4 +44,23 @@ test('equal numbers are the same however they are written; texts are not', () =>
 test('a path uses own members only', () => {
   assert.equal(valueAt({ a: { b: 1 } }, 'a.b'), 1);
   for (const path of ['a.c', 'toString', 'a.b.c', '__proto__']) assert.equal(valueAt({ a: { b: 1 } }, path), undefined);
+});
+
+test('a number outside the range is reported with the allowed range', () => {
+  const share = { kind: 'number', low: '0', high: '1', aboveLow: '', range: 'above 0, up to 1' };
+  assert.deepEqual(
+    ['0.5', '1', '', '0', '1.4', '-1', 'abc'].map((text) => rangeProblem(text, share)),
+    [
+      '',
+      '',
+      '',
+      '0 is too low. Allowed: above 0, up to 1.',
+      '1.4 is too high. Allowed: above 0, up to 1.',
+      '-1 is too low. Allowed: above 0, up to 1.',
+      'abc is not a number. Allowed: above 0, up to 1.',
+    ],
+  );
+  assert.equal(rangeProblem('1.5', { kind: 'whole', low: '1', high: '' }), '1.5 is not a whole number.');
+  assert.equal(rangeProblem('9', { kind: 'whole', low: '1', high: '' }), '');
+  assert.equal(rangeProblem('x', { kind: 'text' }), '');
 });

@@ -2,7 +2,7 @@
 
 import { count } from '../../shell/format.js';
 import { byId, find, findAll, required, setText } from '../../shell/element.js';
-import { ON, pieceOfText, sameText, textOfValue, valueAt } from './field_values.js';
+import { ON, pieceOfText, rangeProblem, sameText, textOfValue, valueAt } from './field_values.js';
 
 /** Return the active settings, without those of rules that are not selected. */
 export function settings() {
@@ -68,7 +68,9 @@ export function fillFrom(value) {
     const text =
       stored === undefined && kind === 'switch' ? (setting.dataset.default ?? '') : textOfValue(stored, kind);
     // A control with an equal value keeps its text: 5.0 does not become 5 while typing.
-    if (!sameText(textOf(setting), text, kind)) setControl(setting, text);
+    if (sameText(textOf(setting), text, kind)) continue;
+    setControl(setting, text);
+    showRange(setting);
   }
 }
 
@@ -104,6 +106,17 @@ export function parametersOf(stage) {
  */
 export function reset(setting) {
   setControl(setting, setting.dataset.live || setting.dataset.default || '');
+}
+
+/**
+ * Show at the setting that its number is outside the allowed range, or remove the message about its earlier value.
+ * @param {HTMLElement} setting
+ */
+export function showRange(setting) {
+  const problem = rangeProblem(textOf(setting), setting.dataset);
+  setting.classList.toggle('wrong', Boolean(problem));
+  controlOf(setting).setAttribute('aria-invalid', String(Boolean(problem)));
+  setText(required(setting, '.setting-error'), problem);
 }
 
 /** Mark the settings that differ from the live version and return their number. */
