@@ -15,8 +15,10 @@ from controlplane.platform.actor import program
 from controlplane.platform.jobs.lease import acquire, renew
 from controlplane.platform.models.audit_event import AuditEvent
 from controlplane.platform.models.job_run import JobRun, JobState
+from controlplane.project.celery import SCHEDULE_S
 from tests.page_text import page_text
 from tests.web.role_clients import ROLES, client_of, make_person, make_pool
+from web.automation.job_descriptions import JOB_DESCRIPTIONS
 
 pytestmark = pytest.mark.django_db
 CONTROLLERS = {"operator", "admin", "superuser"}
@@ -181,3 +183,15 @@ def test_thousand_runs_take_as_many_queries_as_one(
         operator.get("/jobs")
     with django_assert_num_queries(11):
         operator.get(f"/jobs?run={run.pk}&fragment=1")
+
+
+def test_descriptions_state_how_often_jobs_run() -> None:
+    # These wake more often than they work: a person's change brings the next round forward.
+    own_rounds = {"rollup", "scaling", "prefill_decode", "capacity"}
+    for job, described in JOB_DESCRIPTIONS.items():
+        words = re.match(r"every (?:([\d.]+) )?(s|min)\b|every second", described.when)
+        if words is None:
+            continue
+        every_s = float(words[1] or 1) * (60 if words[2] == "min" else 1)
+        wakes_s = SCHEDULE_S.get(job) or SCHEDULE_S[f"store_{job}"]
+        assert every_s > wakes_s if job in own_rounds else every_s == wakes_s, job
