@@ -216,6 +216,8 @@ class _Search:
         Windows are too short for what builds up slowly: a queue, a cache, or requests that wait until they starve. A
         plain variant precedes a candidate that does not gain a practical size more.
         """
+        if not ranked:
+            return []
         best = ranked[: MOST_WHOLE_RUNS // 2]
         plain = {msgspec.json.encode(one): one for one in map(self._plain, best)}
         tuned = {key: one for one in best if (key := msgspec.json.encode(one)) not in plain}
