@@ -135,7 +135,7 @@ def test_release_timelines_are_read_from_stored_data(policy: Policy, pool: Pool,
     timelines = timelines_of(policy, versions, ann)
     first, second, third, fourth = ({step.step: step for step in timelines[version.pk]} for version in versions)
     assert (first["replaced"].words, first["live"].by) == ("by v2", "ann")
-    assert second["what_if"].words == "Better on lateness than v1"
+    assert second["what_if"].words == "Better on the on-time share than v1"
     assert second["what_if"].address.startswith("/trials/whatif/")
     assert (second["approved"].by, second["rolled_back"].words, second["rolled_back"].by) == ("ann", "by v4", "ann")
     assert (third["scheduled"].state, third["live"].state) == ("skipped", "skipped")

@@ -61,7 +61,7 @@ def test_arrow_keys_on_the_strip_show_the_past_and_space_returns_to_live(
         page.keyboard.press("ArrowLeft")
     expect(page.locator("#live-control")).to_have_attribute("data-state", "past")
     expect(page.locator("#live-words")).to_contain_text("Past, ")
-    expect(page.locator("#verdict b")).to_have_text(re.compile(r"\d\d:\d\d:\d\d to \d\d:\d\d:\d\d\."))
+    expect(page.locator("#verdict b")).to_have_text(re.compile(r"\d+ [A-Z][a-z]+ \d\d:\d\d:\d\d to \d\d:\d\d:\d\d UTC\."))
     expect(page.locator("#verdict p")).to_contain_text("requests on time")
     expect(page.locator("#fleet")).to_have_attribute("aria-busy", "false")
     (end,) = re.findall(r"\?end=(\d+)$", page.url)

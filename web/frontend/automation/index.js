@@ -36,7 +36,7 @@ const ON_CHARTS = {
 };
 
 document.addEventListener('keydown', (event) => {
-  if (event.ctrlKey || event.metaKey || event.altKey) return;
+  if (event.ctrlKey || event.metaKey || event.altKey || find(document, 'dialog[open]')) return;
   if (event.key === 'Escape') {
     const close = find(document, '.drawer [data-close]');
     const field = closest(event, 'input, select');

@@ -127,8 +127,9 @@ class Palette {
       event.preventDefault();
       this.#follow(rows[this.chosen]);
     } else if (event.key === 'Escape') {
-      // A search field would take the first Escape to clear itself.
+      // A search field would take the first Escape to clear itself, and the page under it would close its drawer.
       event.preventDefault();
+      event.stopPropagation();
       this.dialog.close();
     }
   }

@@ -117,6 +117,8 @@ def test_values_stay_live_and_drawers_open_without_a_page_load(page: Page, troub
     page.keyboard.press("/")
     expect(page.locator("#palette-field")).to_be_focused()
     page.keyboard.press("Escape")
+    expect(page.locator("#palette")).not_to_be_visible()
+    expect(page.locator("#drawer-title")).to_have_text("e-04")
     page.click("#filters [name=q]")
     page.keyboard.type("e-05")
     expect(page.locator("tr[data-engine]")).to_have_count(1)

@@ -173,7 +173,7 @@ function step(by) {
 
 function listenToKeys() {
   document.addEventListener('keydown', (event) => {
-    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    if (event.ctrlKey || event.metaKey || event.altKey || find(document, 'dialog[open]')) return;
     const close = find(document, '[data-close]', HTMLAnchorElement);
     if (event.key === 'Escape' && close && !holdsInput(document)) {
       open(close.href);
