@@ -30,7 +30,9 @@ JOB_DESCRIPTIONS = {
     "rollup": JobDescription("Store charts", "Stores the samples that the charts of the past show.", "every 10 s"),
     "requests": JobDescription("Store requests", "Writes ended requests to the request log.", "every second"),
     "usage": JobDescription("Count usage", "Adds tokens to the ledger, and updates budgets.", "every second"),
-    "incidents": JobDescription("Detect incidents", "Opens, updates, and closes incidents.", "every 2 s with a symptom"),
+    "incidents": JobDescription(
+        "Detect incidents", "Opens, updates, and closes incidents.", "every 2 s with a symptom"
+    ),
     "notify": JobDescription("Send notifications", "Sends messages about incidents to channels.", "every 2 s"),
     "engine_health": JobDescription(
         "Judge engine health", "Quarantines engines that fail, and returns them to service.", "every second"
