@@ -14,7 +14,20 @@ from collections.abc import Callable, Iterable, Sequence
 import msgspec
 
 from planning.incidents.scene import CHANGE_S, Scene, scene_of
-from planning.incidents.signs import ALL, NONE, Change, EngineSigns, Interval, Outage, SignLog, requests
+from planning.incidents.signs import (
+    ALL,
+    FAILED,
+    LATE,
+    NONE,
+    REJECTED,
+    Change,
+    EngineSigns,
+    Interval,
+    Outage,
+    Outcomes,
+    SignLog,
+    requests,
+)
 from planning.incidents.symptoms import CACHE_S, EVICTED_SHARE, EVICTED_TIMES, SICK, crawls, restarted_at
 
 GATEWAY, FLOOD, DEMAND = "gateway_starved", "tenant_flood", "more_requests"
@@ -145,7 +158,7 @@ def _gateway(scene: Scene) -> list[IncidentCause]:
 def _flood(scene: Scene) -> list[IncidentCause]:
     """One tenant sends most of the additional requests, or of the additional tokens; or all tenants send more."""
     during, before, growth = scene.during, scene.before, scene.growth
-    if before is None or growth is None:
+    if before is None or growth is None or _breaks_only(during.outcomes()):
         return []
     per_s, usual_per_s = during.arrivals_per_s(), before.arrivals_per_s()
     more_requests = growth >= GROWN and _beyond_chance(during, usual_per_s, per_s)
@@ -180,6 +193,11 @@ def _flood(scene: Scene) -> list[IncidentCause]:
             return [IncidentCause(kind=FLOOD, subject=tenant, name=tenant, score=min(0.95, score), figures=figures)]
     score = min(0.8, 0.45 + 0.25 * (growth - 1.0))
     return [IncidentCause(kind=DEMAND, score=score, figures=figures)] if more_requests else []
+
+
+def _breaks_only(outcomes: Outcomes) -> bool:
+    """Return whether requests failed and none was late or rejected, which more requests do not cause."""
+    return outcomes[FAILED] > 0 and outcomes[LATE] == outcomes[REJECTED] == 0
 
 
 def _beyond_chance(during: Interval, usual_per_s: float, per_s: float) -> bool:

@@ -308,6 +308,18 @@ def test_a_cause_stays_certain_after_its_evidence_has_gone() -> None:
     assert (closed.causes[0].kind, closed.certain) == ("engine_frozen", True)
 
 
+def test_a_crash_while_traffic_grows_is_certain() -> None:
+    def grows(world: World) -> None:
+        pool = world.pool()
+        pool.tenants = {tenant: 2.5 * rate for tenant, rate in pool.tenants.items()}
+        pool.tenants |= {"acme": 3 * pool.tenants["acme"]}
+        crashed_and_back(world)
+        pool.late = 0.0
+
+    episode = planted(grows, "one pool").memory.episodes[0]
+    assert (episode.causes[0].kind, episode.certain) == ("engine_crashed", True)
+
+
 def test_an_earlier_crash_is_not_blamed_for_what_follows() -> None:
     world = deepcopy(quiet_world("one pool"))
     crashed_and_back(world)
