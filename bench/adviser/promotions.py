@@ -3,7 +3,7 @@
 Setting, written before the run: the 20 days of bench.simulator.savings_coverage (5,000 requests each, conversations and
 tool calls in turn, eight `chunked` engines of the true profile), and for each the day of the same kind 20 days later.
 The live policy of the first day is `round_robin` with `fifo`, beside a holdback of 10 % of the sessions on
-`least_loaded`. The adviser searches the first day's traffic with the true engine model, at most 60 runs, and 60 CPU
+`least_loaded`. The adviser searches the first day's traffic with the true engine model, at most 120 runs, and 60 CPU
 seconds. A proposal is promoted as by the autopilot's mode `promote`, and serves the later day beside the same holdback.
 
 A promotion is contradicted if the production rule says so at the end of the later day, with the smallest gain of a new
@@ -32,7 +32,7 @@ from simulator.runs.simulation_run import RunSpec, run
 from simulator.workloads.prepared_workload import Workload
 from simulator.workloads.trace import TraceRow, write_trace
 
-RUNS, BUDGET_S, LEAST_PROMOTIONS = 60, 60.0, 15
+RUNS, BUDGET_S, LEAST_PROMOTIONS = 120, 60.0, 15
 LIVE = RoutingPolicy(placement=Stage(name="round_robin"), order=Stage(name="fifo"))
 PRACTICAL = Practical()
 
