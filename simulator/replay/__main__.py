@@ -84,14 +84,17 @@ class _Run:
     async def send_all(self, rows: Sequence[TraceRow]) -> None:
         """Send the rows, repeatedly if the replay loops, and wait for the last response."""
         passes = itertools.count() if self._options.loop else range(1)
+        turns = endless_turns(rows) if self._options.endless else [(row, 0) for row in rows]
         for number in passes:
-            await self._send_pass(rows, f"{number}." if number else "")
+            await self._send_pass(turns, number)
         if self.tasks:
             await asyncio.wait(self.tasks)
 
-    async def _send_pass(self, rows: Sequence[TraceRow], edition: str) -> None:
+    async def _send_pass(self, turns: Sequence[tuple[TraceRow, int]], of_pass: int) -> None:
         due_s, row_s = time.monotonic(), 0.0
-        for number, (at_s, row) in enumerate(_schedule(rows, self._options)):
+        schedule = _schedule([row for row, _ in turns], self._options)
+        for number, ((at_s, row), (_, earlier)) in enumerate(zip(schedule, turns, strict=True)):
+            edition = f"{of_pass - earlier}." if of_pass != earlier else ""
             due_s += (at_s - row_s) / (self.pace.share if self.pace else 1.0)
             row_s = at_s
             wait = due_s - time.monotonic()
@@ -118,6 +121,24 @@ class _Run:
             self._slots.release()
         self._counter.add(outcome)
         self._progress.update(self._counter)
+
+
+def endless_turns(rows: Sequence[TraceRow]) -> list[tuple[TraceRow, int]]:
+    """Return the rows of a pass that can follow itself, each with 1 if its session began in the pass before.
+
+    Of `rows`, which cover twice as long, sessions that begin in the second half are left out, and turns there are moved
+    to the first half. So the share of first turns, which no cache has, does not rise at the begin of a pass.
+    """
+    first, span_ms = rows[0].timestamp, (rows[-1].timestamp - rows[0].timestamp) / 2
+    begun: set[str | int | None] = set()
+    turns = []
+    for row in rows:
+        earlier = int(row.timestamp - first > span_ms)
+        if not earlier:
+            begun.add(row.session_id)
+        if row.session_id in begun:
+            turns.append((msgspec.structs.replace(row, timestamp=row.timestamp - earlier * span_ms), earlier))
+    return sorted(turns, key=lambda turn: turn[0].timestamp)
 
 
 def main(argv: Sequence[str] | None = None, prog: str = "python -m simulator.replay") -> int:
@@ -153,7 +174,8 @@ def run(arguments: argparse.Namespace) -> int:
 def _rows(arguments: argparse.Namespace) -> list[TraceRow]:
     limit = row_limit(arguments)
     if arguments.trace == GENERATED:
-        return generate(limit or 1, arguments.seed)
+        passes = 2 if arguments.loop else 1
+        return generate(passes * (limit or 1), arguments.seed)
     return read_trace(Path(arguments.trace), limit)
 
 

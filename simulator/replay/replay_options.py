@@ -31,6 +31,10 @@ class ReplayOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Maximum prompt length in tokens; longer prompts are cut."""
     loop: bool = False
     """Whether to start again at the end, with texts that share nothing with the previous pass."""
+    endless: bool = False
+    """With `loop`: whether the rows cover two passes, so that sessions continue from one to the next. Otherwise all
+    end at once, and no prompt of the next pass finds a cache.
+    """
     chat: bool = True
     """Whether to call /v1/chat/completions; False for /v1/completions."""
     max_in_flight: int = 512
@@ -87,6 +91,7 @@ def options_from(arguments: argparse.Namespace) -> ReplayOptions:
         qps=arguments.qps,
         max_input=arguments.max_input,
         loop=arguments.loop,
+        endless=arguments.loop and arguments.trace == GENERATED,
         chat=arguments.endpoint == "chat",
         max_in_flight=arguments.max_in_flight,
         retry=max(0, arguments.retry),

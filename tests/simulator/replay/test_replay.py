@@ -16,9 +16,10 @@ import pytest
 from bench.live.loopback_ports import free_port
 from simulator.engine_models.engine_profile import EngineProfile
 from simulator.replay import replay_progress
-from simulator.replay.__main__ import ReplayOptions, TargetUnreachableError, main, replay
+from simulator.replay.__main__ import ReplayOptions, TargetUnreachableError, endless_turns, main, replay
 from simulator.replay.replay_progress import Lines, ProgressBar, progress_for
 from simulator.replay.replay_summary import ReplayOutcome, ReplaySummary, SummaryCounter, render_summary
+from simulator.workloads.conversation_like import generate
 from simulator.workloads.trace import TraceRow, write_trace
 from tests.patience import PATIENCE_S
 from tests.simulator.conftest import RunningEngine, StartEngine
@@ -232,3 +233,21 @@ def test_the_lines_name_every_error() -> None:
 def test_a_summary_round_trips_through_json() -> None:
     summary = _summary_counter().summary(10.0)
     assert msgspec.json.decode(msgspec.json.encode(summary), type=ReplaySummary) == summary
+
+
+def test_passes_of_a_generated_trace_continue_the_sessions_of_the_pass_before() -> None:
+    rows = generate(1000, 3)
+    turns = endless_turns(rows)
+    span_ms = (rows[-1].timestamp - rows[0].timestamp) / 2
+    assert len(turns) == pytest.approx(500, rel=0.25)
+    assert [row.timestamp for row, _ in turns] == sorted(row.timestamp for row, _ in turns)
+    assert max(row.timestamp - rows[0].timestamp for row, _ in turns) <= span_ms
+    assert {earlier for _, earlier in turns} == {0, 1}
+    # Two passes in a row have each session that begins in the first one, at its own times.
+    times: dict[object, list[float]] = {}
+    for of_pass in (0, 1):
+        for row, earlier in turns:
+            if of_pass == earlier:
+                times.setdefault(row.session_id, []).append(row.timestamp + of_pass * span_ms)
+    for session, moments in times.items():
+        assert moments == pytest.approx([row.timestamp for row in rows if row.session_id == session])
