@@ -108,13 +108,15 @@ def report_of(incident: Incident, actor: Actor) -> dict[str, Any]:
 def _wrong(episode: Episode, target: float) -> str:
     """Return the requests hit, and the fall of the on-time share."""
     hit, low = words.all_hit(episode), episode.lowest
-    missed_words = f"None of {count(requests(hit), 'request')} missed the objective."
+    missed_words = "No request missed the objective."
     if missed(hit):
         missed_words = sentence(words.outcome_words(hit))
+    elif requests(hit):
+        missed_words = f"None of {count(requests(hit), 'request')} missed the objective."
     usual = on_time_share(episode.before.get(ALL, {}).get("", NONE))
     if low is None:
         return missed_words
-    if usual is not None and percent(usual) == percent(low):
+    if usual is not None and (low >= usual or percent(usual) == percent(low)):
         return f"{missed_words} The on-time share stayed at {percent(low)}; the target is {percent(target)}."
     fall = f"from {percent(usual)} " if usual is not None else ""
     return f"{missed_words} The on-time share fell {fall}to {percent(low)}; the target is {percent(target)}."

@@ -180,7 +180,9 @@ def _flood(scene: Scene) -> list[IncidentCause]:
         tenant = max(sorted(rates), key=lambda item: rates[item][0] - rates[item][1])
         rate, old = rates[tenant]
         part = (rate - old) / more
-        if part >= 0.6 and rate >= 1.5 * old and (more_requests or _beyond_chance(during, old, rate)):
+        # If all send more, the largest tenant sends most of it, too.
+        least = max(0.6, old / max(usual_s, 1e-9) + 0.15)
+        if part >= min(least, 0.95) and rate >= 1.5 * old and (more_requests or _beyond_chance(during, old, rate)):
             grown = max(growth if more_requests else 0.0, longer)
             score = 0.45 + 0.25 * max(0.0, min(1.0, grown - 1.0)) + 0.25 * part
             score = score if before.span_s >= KNOWN_S else min(score, CERTAIN - 0.01)

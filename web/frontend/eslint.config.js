@@ -11,6 +11,7 @@ export default [
     rules: {
       eqeqeq: 'error',
       'no-console': ['error', { allow: ['warn'] }],
+      'no-shadow': 'error',
       'no-unused-vars': ['error', { argsIgnorePattern: '^_' }],
       'no-var': 'error',
       'prefer-const': 'error',

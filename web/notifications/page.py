@@ -49,7 +49,6 @@ SAID = {
     "changed": "Changed.",
     "deleted": "Deleted.",
     "accepted": "The receiver accepted the test message.",
-    "failed": "The test message was not delivered.",
 }
 all_pools_only = needs_all_pools(PAGE, "Messages are about the whole fleet. Viewing them")
 _TABS = (

@@ -159,4 +159,5 @@ def ago(at: Moment | None, *, zone: bool = False, exact: bool = False) -> SafeSt
 def deed(verb: str) -> str:
     """Return an audit verb in the past tense without its object: `engine.drain` becomes drained."""
     first, *rest = verb.rpartition(".")[2].split("_")
-    return " ".join([_PAST.get(first, first + ("d" if first.endswith("e") else "ed")), *rest])
+    ending = "" if first.endswith("ed") else "d" if first.endswith("e") else "ed"
+    return " ".join([_PAST.get(first, first + ending), *rest])

@@ -308,6 +308,22 @@ def test_a_cause_stays_certain_after_its_evidence_has_gone() -> None:
     assert (closed.causes[0].kind, closed.certain) == ("engine_frozen", True)
 
 
+def test_growth_of_all_tenants_is_no_flood_of_the_largest() -> None:
+    def grows(world: World) -> None:
+        pool = world.pool()
+        pool.tenants = {tenant: 2.0 * rate for tenant, rate in pool.tenants.items()}
+        pool.late = 0.4
+
+    world = deepcopy(quiet_world("one pool"))
+    world.pool().tenants |= {"acme": 6 * max(world.pool().tenants.values())}
+    world.run(700)
+    grows(world)
+    world.run(90)
+    causes = world.memory.episodes[0].causes
+    assert causes[0].kind == "more_requests"
+    assert "tenant_flood" not in {cause.kind for cause in causes}
+
+
 def test_a_crash_while_traffic_grows_is_certain() -> None:
     def grows(world: World) -> None:
         pool = world.pool()

@@ -134,8 +134,8 @@ export class LineCharts {
       ...order.map((pool) => {
         const figure = make(pool === focus ? 'b' : 'span', '', format(pool).replace('—' + NARROW + '%', '—'));
         const name = make('span', 'line-pool', pools.length > 1 ? state.pools[pool].name : '');
-        const key = make('i', pool === focus ? 'line-key focused' : 'line-key');
-        const line = make('span', 'line-value', name, key, figure);
+        const dash = make('i', pool === focus ? 'line-key focused' : 'line-key');
+        const line = make('span', 'line-value', name, dash, figure);
         line.title = state.pools[pool].name;
         return line;
       }),

@@ -247,7 +247,7 @@ export class TableTwin {
     byId('twin-more').hidden = pages < 2;
     if (this.body.children.length !== rows.length) this.body.replaceChildren(...rows.map(() => this.#row()));
     const lines = findAll(this.body, 'tr');
-    rows.forEach((row, index) => this.#fill(lines[index], row, index));
+    rows.forEach((row, at) => this.#fill(lines[at], row, index));
   }
 
   #row() {
@@ -267,15 +267,15 @@ export class TableTwin {
     line.dataset.engine = engine.id;
     line.classList.toggle('selected', engine.id === engineId);
     const cells = findAll(line, 'td');
-    tableRow(state, row, index).forEach((text, index) => {
-      const cell = cells[index];
+    tableRow(state, row, index).forEach((text, column) => {
+      const cell = cells[column];
       if (cell.dataset.text === text) return;
       cell.dataset.text = text;
-      if (index === 0) {
+      if (column === 0) {
         const button = make('button', 'row-button', text);
         button.type = 'button';
         cell.replaceChildren(button);
-      } else if (index === 1) cell.replaceChildren(make('span', 'state-cell', stateShape(text), text));
+      } else if (column === 1) cell.replaceChildren(make('span', 'state-cell', stateShape(text), text));
       else cell.textContent = text;
     });
   }

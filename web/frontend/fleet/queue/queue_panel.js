@@ -147,9 +147,9 @@ export class QueuePanel {
     const why = rejectionText(now.codes);
     byId('queue-rejected').title = why ? `Rejected: ${why}` : '';
     // A past range has new texts twice a second, and new columns rarely.
-    const key = [state.generation, state.seq, state.index, pools.join(), palette().colour('--bg')].join('|');
-    if (key === this.key) return;
-    this.key = key;
+    const drawn = [state.generation, state.seq, state.index, pools.join(), palette().colour('--bg')].join('|');
+    if (drawn === this.key) return;
+    this.key = drawn;
     this.#draw(queueSeries(state, pools), now);
   }
 

@@ -84,9 +84,9 @@ export function startEditor(page) {
     }, REST_MS);
   };
   const problemRanges = () =>
-    (state.checked ? problems() : []).flatMap(({ path, message }) => {
+    (state.checked ? problems() : []).flatMap(({ path, message: said }) => {
       const node = nodeAt(area.value, path.split('.'));
-      return node ? [{ from: node.offset, to: node.offset + node.length, message }] : [];
+      return node ? [{ from: node.offset, to: node.offset + node.length, message: said }] : [];
     });
   const drawCode = () => {
     code?.draw();
