@@ -13,6 +13,7 @@ from controlplane.policies.document.text import completed
 from controlplane.policies.models.policy import Policy
 from controlplane.policies.models.policy_version import PolicyVersion
 from controlplane.policies.publish import draft
+from controlplane.trials.canary.lifecycle import start_canary
 from tests.page_text import page_text
 from tests.web.policies.policy_scene import (
     ACTOR,
@@ -52,6 +53,13 @@ def test_publish_dialog_states_the_effects_in_numbers(
         "mine",
     ):
         assert words in text
+
+
+def test_publish_dialog_names_the_canary_that_ends(policy: Policy, pool: Pool, mine: PolicyVersion) -> None:
+    tried = draft(policy, completed({**SECOND, "placement": {"name": "round_robin"}}), actor=ACTOR, message="tried")
+    start_canary(tried, steps=(0.1,), actor=ACTOR)
+    text = page_text(browser_of("operator", pool).get(f"{URL}?draft=3&ask=publish"))
+    assert "The running canary of v4 ends." in text
 
 
 def test_wrong_typed_name_changes_nothing(policy: Policy, pool: Pool, mine: PolicyVersion) -> None:
