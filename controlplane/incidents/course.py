@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -41,8 +41,8 @@ _RETURNS = ("engine.back", "engine.restart", "engine.probation", "engine.readmit
 """Verbs after which an engine gets work again; after the other ones of engines it gets none."""
 
 
-def timeline_of(incident: Incident, actor: Actor) -> list[dict[str, Any]]:
-    """Return the entries, and the visible events of engines and policies from before the onset to after the end."""
+def timeline_of(incident: Incident, shown: Sequence[AuditEvent]) -> list[dict[str, Any]]:
+    """Return the entries, and the events of `events_of`, in order of time."""
     entries = [
         {"at": entry.at.isoformat(), "kind": entry.kind, "text": entry.text, "by": entry.by}
         for entry in incident.entries.all()
@@ -51,16 +51,15 @@ def timeline_of(incident: Incident, actor: Actor) -> list[dict[str, Any]]:
     if incident.closed_at is not None and not incident.closed_by:
         # It closes some minutes later, when no symptom has returned.
         entries.append({"at": incident.closed_at.isoformat(), "kind": "ended", "text": "Last symptom.", "by": ""})
-    shown = _events(incident, actor)
     ids = {event.object_id for event in shown if event.object_kind == "engine"}
     names = dict(Engine.objects.filter(engine_id__in=ids).values_list("engine_id", "name")) if ids else {}
     return sorted([*entries, *(_entry(event, names) for event in shown)], key=lambda entry: entry["at"])
 
 
-def back_since(incident: Incident, actor: Actor) -> dict[str, datetime]:
+def back_since(shown: Sequence[AuditEvent]) -> dict[str, datetime]:
     """Return since when engines that were lost, or got no work, get work again, by engine id."""
     since: dict[str, datetime] = {}
-    for event in sorted(_events(incident, actor), key=happened_at):
+    for event in sorted(shown, key=happened_at):
         if event.object_kind != "engine":
             continue
         if event.verb in _RETURNS:
@@ -70,7 +69,8 @@ def back_since(incident: Incident, actor: Actor) -> dict[str, datetime]:
     return since
 
 
-def _events(incident: Incident, actor: Actor) -> list[AuditEvent]:
+def events_of(incident: Incident, actor: Actor) -> list[AuditEvent]:
+    """Return the visible events of engines and policies from before the onset to after the end."""
     end = (incident.closed_at or timezone.now()) + timedelta(seconds=CLOSES_AFTER_S)
     events = visible_events(actor).filter(at__gte=incident.onset - EARLY, at__lte=end, verb__in=EVENTS)
     if incident.pool:

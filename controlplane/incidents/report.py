@@ -7,7 +7,7 @@ from typing import Any
 
 from controlplane.access.audit_search import visible_events
 from controlplane.incidents import words
-from controlplane.incidents.course import back_since, regions_of, timeline_of
+from controlplane.incidents.course import back_since, events_of, regions_of, timeline_of
 from controlplane.incidents.models.incident import Incident, IncidentState
 from controlplane.incidents.notices import episode_of
 from controlplane.objectives.objective import target_of
@@ -64,7 +64,8 @@ _OF_CAUSES = {
 def report_of(incident: Incident, actor: Actor) -> dict[str, Any]:
     """Return the report as JSON values, with what the actor may see of other objects."""
     episode = episode_of(incident)
-    hit, back = words.all_hit(episode), back_since(incident, actor)
+    hit, events = words.all_hit(episode), events_of(incident, actor)
+    back = back_since(events)
     names, target = _key_names(episode, actor), target_of(incident.pool)
     rows = {name: _rows(episode, name, target) for name in ("tenants", "keys", "lengths", "classes")}
     return {
@@ -101,7 +102,7 @@ def report_of(incident: Incident, actor: Actor) -> dict[str, Any]:
         "lengths": sorted(rows["lengths"], key=lambda row: _length_order(row["name"])),
         "classes": [{**row, "label": row["name"] or NO_CLASS} for row in rows["classes"]],
         "changes": changes_before(incident, episode, actor),
-        "timeline": timeline_of(incident, actor),
+        "timeline": timeline_of(incident, events),
     }
 
 
